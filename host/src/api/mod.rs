@@ -1,0 +1,1 @@
+//! The HTTP side: status, production, metrics and the page.

@@ -1,0 +1,1 @@
+//! What guests may do: one folder for each WIT package, all of one shape.

@@ -1,0 +1,1 @@
+//! A simulated bottling line: an OPC UA server, deterministic by seed.

@@ -1,0 +1,9 @@
+//! What tests share: real servers in temporary directories, on free ports, that end with the test.
+//!
+//! Everything here starts a real program. What a machine lacks, `cargo xtask test` installs; a test that is run without it fails
+//! and says so.
+
+pub mod postgres;
+pub mod process;
+
+pub use postgres::Postgres;

@@ -1,0 +1,147 @@
+//! A PostgreSQL server of its own for each test that wants one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+use crate::process::{bound_to_this_thread, free_port, wait_until};
+
+/// A private PostgreSQL cluster on a free port of 127.0.0.1; gone when dropped.
+pub struct Postgres {
+    directory: TempDir,
+    server: Option<Child>,
+    port: u16,
+    fsync: bool,
+}
+
+impl Postgres {
+    /// Makes a cluster and starts its server, without fsync: for tests of behaviour.
+    ///
+    /// # Errors
+    /// When PostgreSQL is not installed or does not start; the server's log is in the error.
+    pub fn start() -> anyhow::Result<Self> {
+        Self::start_with(false)
+    }
+
+    /// Makes a cluster and starts its server with fsync as told: on in anything that measures or kills the server.
+    ///
+    /// # Errors
+    /// When PostgreSQL is not installed or does not start; the server's log is in the error.
+    pub fn start_with(fsync: bool) -> anyhow::Result<Self> {
+        let directory = TempDir::with_prefix("plant-pg-")?;
+        let mut server = Self { directory, server: None, port: free_port()?, fsync };
+        own_by_postgres(server.path())?;
+        let mut initdb = server.as_postgres("initdb", "TERM")?;
+        initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "--no-instructions", "-E", "UTF8"]);
+        let made = initdb.args(["--locale=C.UTF-8", "-D"]).arg(server.data()).output().context("initdb")?;
+        if !made.status.success() {
+            bail!("initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+        }
+        server.run()?;
+        Ok(server)
+    }
+
+    /// The URL of its database.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory that holds its data, socket and log.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Ends the server the hard way, as a power cut would: no session is told.
+    ///
+    /// # Errors
+    /// When it was not running.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        let mut server = self.server.take().context("PostgreSQL is not running")?;
+        signal(&server, rustix::process::Signal::QUIT)?;
+        server.wait()?;
+        Ok(())
+    }
+
+    /// Starts the server again, on the same port and data.
+    ///
+    /// # Errors
+    /// When it does not start; its log is in the error.
+    pub fn run(&mut self) -> anyhow::Result<()> {
+        let log = std::fs::File::create(self.path().join("log"))?;
+        let mut command = self.as_postgres("postgres", "QUIT")?;
+        command.arg("-D").arg(self.data()).arg("-k").arg(self.path());
+        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        command.args(["-c", "max_connections=200", "-c", if self.fsync { "fsync=on" } else { "fsync=off" }]);
+        command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null());
+        self.server = Some(command.spawn().context("postgres")?);
+        let ready = wait_until("PostgreSQL accepts connections", Duration::from_secs(60), || {
+            let port = self.port.to_string();
+            let mut ask = Command::new(binary("pg_isready")?);
+            Ok(ask.args(["-q", "-h", "127.0.0.1", "-p", &port]).status()?.success())
+        });
+        ready.with_context(|| std::fs::read_to_string(self.path().join("log")).unwrap_or_default())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path().join("data")
+    }
+
+    /// `initdb` and `postgres` refuse root, so that root runs them as the user `postgres`.
+    fn as_postgres(&self, program: &str, on_death: &str) -> anyhow::Result<Command> {
+        let mut command = if rustix::process::geteuid().is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--inh-caps=-all"]);
+            command.args(["--pdeathsig", on_death, "--"]).arg(binary(program)?);
+            command
+        } else {
+            bound_to_this_thread(on_death, binary(program)?)
+        };
+        command.env("HOME", self.path()).env("LC_ALL", "C.UTF-8").current_dir(self.path());
+        Ok(command)
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here, and the directory goes in any case.
+        let _ = self.kill();
+    }
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) -> anyhow::Result<()> {
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw).context("no such process")?;
+    Ok(rustix::process::kill_process(pid, signal)?)
+}
+
+fn own_by_postgres(directory: &Path) -> anyhow::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let done = Command::new("chown").arg("postgres").arg(directory).status()?;
+        if !done.success() {
+            bail!("there is no user `postgres` to run PostgreSQL as: install the package `postgresql`");
+        }
+    }
+    Ok(())
+}
+
+/// A program of PostgreSQL: from `PLANT_PG_BIN`, else the newest under /usr/lib/postgresql.
+fn binary(program: &str) -> anyhow::Result<PathBuf> {
+    if let Some(directory) = std::env::var_os("PLANT_PG_BIN") {
+        return Ok(PathBuf::from(directory).join(program));
+    }
+    let mut versions: Vec<PathBuf> =
+        std::fs::read_dir("/usr/lib/postgresql").map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default();
+    versions.sort();
+    let found = versions.into_iter().rev().map(|v| v.join("bin").join(program)).find(|p| p.exists());
+    found.context("PostgreSQL's server is not installed: run `cargo xtask test`, which installs it")
+}
