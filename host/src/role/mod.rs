@@ -1,4 +1,12 @@
 //! Roles: manifests, modules, instances and their supervisor.
+//!
+//! The supervisor starts an instance when the keeper grants a lease and none otherwise. An instance is an actor: one task owns the
+//! guest's store, and dropping the store ends everything that the guest has begun.
+
+pub mod backoff;
+pub mod figures;
+pub mod reports;
+pub mod threads;
 
 use serde::Serialize;
 
