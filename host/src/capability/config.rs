@@ -38,10 +38,7 @@ impl Texts {
             tags: &config.tags,
             reasons: &config.reasons,
         };
-        Ok(Self {
-            role: serde_json::to_string(&role.config)?.into(),
-            plant: serde_json::to_string(&view)?.into(),
-        })
+        Ok(Self { role: serde_json::to_string(&role.config)?.into(), plant: serde_json::to_string(&view)?.into() })
     }
 }
 

@@ -20,6 +20,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use self::log::stdio::Lines;
 use self::log::{Level, Log};
+use crate::engine::GuestLimits;
 use crate::lease::Held;
 use crate::role::reports::Alive;
 
@@ -66,6 +67,7 @@ pub struct GuestState {
     pub(crate) metrics: metrics::Series,
     pub(crate) db: db::Db,
     pub(crate) opc: opc::Opc,
+    pub(crate) limits: GuestLimits,
     pub(crate) table: ResourceTable,
     wasi: WasiCtx,
     _alive: Alive,
@@ -82,7 +84,7 @@ pub(crate) struct Means {
 
 impl GuestState {
     /// For the instance that exists under this lease.
-    pub(crate) fn new(held: Held, means: Means) -> Self {
+    pub(crate) fn new(held: Held, memory_bytes: usize, means: Means) -> Self {
         let log = Arc::new(Log::new(&held));
         // Clocks, random numbers and what is printed. No environment, arguments, directories or sockets: those are denied by default.
         let wasi = WasiCtx::builder()
@@ -92,7 +94,8 @@ impl GuestState {
         let mut table = ResourceTable::new();
         table.set_max_capacity(RESOURCES);
         let Means { config, metrics, db, opc, alive } = means;
-        Self { held, log, config, metrics, db, opc, table, wasi, _alive: alive }
+        let limits = GuestLimits::new(memory_bytes);
+        Self { held, log, config, metrics, db, opc, limits, table, wasi, _alive: alive }
     }
 
     /// Ends what a call has left behind; whether a transaction was open.

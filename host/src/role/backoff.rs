@@ -25,12 +25,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self {
-            failures: 5,
-            within: Duration::from_secs(300),
-            cool_down: Duration::from_secs(60),
-            pause: SHORTEST,
-        }
+        Self { failures: 5, within: Duration::from_secs(300), cool_down: Duration::from_secs(60), pause: SHORTEST }
     }
 }
 

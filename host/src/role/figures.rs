@@ -75,7 +75,11 @@ impl Figures {
         own.register("calls", "Calls into guests, by outcome", figures.calls.clone());
         own.register("call_seconds", "How long calls into guests took", figures.seconds.clone());
         own.register("samples_delivered", "OPC UA samples that guests accepted", figures.delivered.clone());
-        own.register("samples_coalesced", "Samples that gave way to a newer one in the queue", figures.coalesced.clone());
+        own.register(
+            "samples_coalesced",
+            "Samples that gave way to a newer one in the queue",
+            figures.coalesced.clone(),
+        );
         own.register("samples_dropped", "Samples that a full queue lost", figures.dropped.clone());
         drop(all);
         figures

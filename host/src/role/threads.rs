@@ -40,7 +40,10 @@ impl Threads {
     }
 
     /// Runs a task here; it ends when the handle is dropped.
-    pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Option<AbortOnDropHandle<T>> {
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Option<AbortOnDropHandle<T>> {
         let runtime = self.0.as_ref()?;
         Some(AbortOnDropHandle::new(runtime.spawn(task)))
     }

@@ -19,9 +19,11 @@ impl Grant {
     pub fn check(self) -> Result<(), String> {
         match self {
             Self::Plant => Ok(()),
-            Self::Nothing => Err("this role has no grant for the database: only the roles that come with the host have one; \
+            Self::Nothing => {
+                Err("this role has no grant for the database: only the roles that come with the host have one; \
                  keep the role's data in its configuration or its log"
-                .to_owned()),
+                    .to_owned())
+            }
         }
     }
 }

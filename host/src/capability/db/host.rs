@@ -106,5 +106,8 @@ impl GuestState {
 }
 
 fn closed() -> Error {
-    Error::Other("this transaction was rolled back when the call that opened it returned: a transaction lives within one call".to_owned())
+    Error::Other(
+        "this transaction was rolled back when the call that opened it returned: a transaction lives within one call"
+            .to_owned(),
+    )
 }

@@ -5,12 +5,7 @@ use crate::capability::GuestState;
 use crate::capability::bindings::imports::plant::log::log::{self as wit, Host};
 
 impl Host for GuestState {
-    async fn log(
-        &mut self,
-        level: wit::Level,
-        message: String,
-        fields: Vec<(String, String)>,
-    ) -> wasmtime::Result<()> {
+    async fn log(&mut self, level: wit::Level, message: String, fields: Vec<(String, String)>) -> wasmtime::Result<()> {
         self.held.check()?;
         self.log.line(level.into(), &message, &fields);
         Ok(())

@@ -93,7 +93,11 @@ impl RoleMetrics {
         let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
         let own = registry.sub_registry_with_prefix(format!("role_{}", role.as_str().replace(['-', '.'], "_")));
         let mut role = Self::default();
-        own.register("metrics_refused", "Figures of the role that were not declared or not bounded", role.refused.clone());
+        own.register(
+            "metrics_refused",
+            "Figures of the role that were not declared or not bounded",
+            role.refused.clone(),
+        );
         for Declared { name, kind, help } in declared {
             let family = match kind {
                 Kind::Counter => {
@@ -176,7 +180,8 @@ impl Series {
 
     /// The labels as they are kept; `None` when they are no labels.
     fn labels(&self, mut labels: Labels) -> Option<Labels> {
-        let fits = labels.len() <= LABELS && labels.iter().all(|(name, value)| is_label(name) && value.len() <= LABEL_BYTES);
+        let fits =
+            labels.len() <= LABELS && labels.iter().all(|(name, value)| is_label(name) && value.len() <= LABEL_BYTES);
         if !fits {
             return None;
         }
