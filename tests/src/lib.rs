@@ -4,8 +4,10 @@
 //! and says so.
 
 pub mod node;
+pub mod plant;
 pub mod postgres;
 pub mod process;
 
 pub use node::Node;
+pub use plant::Plant;
 pub use postgres::Postgres;

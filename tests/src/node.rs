@@ -53,10 +53,17 @@ impl Node {
     /// # Errors
     /// When it does not answer within two seconds, or not with JSON.
     pub fn get(&self, path: &str) -> anyhow::Result<Value> {
-        let agent = ureq::Agent::new_with_config(
-            ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(2))).build(),
-        );
-        Ok(agent.get(format!("{}{path}", self.url())).call()?.body_mut().read_json()?)
+        Ok(serde_json::from_str(&self.text(path)?)?)
+    }
+
+    /// The text at a path of its API, like `/metrics`.
+    ///
+    /// # Errors
+    /// When it does not answer within two seconds.
+    pub fn text(&self, path: &str) -> anyhow::Result<String> {
+        let limits = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(2))).build();
+        let agent = ureq::Agent::new_with_config(limits);
+        Ok(agent.get(format!("{}{path}", self.url())).call()?.body_mut().read_to_string()?)
     }
 
     /// Waits until the node serves.
