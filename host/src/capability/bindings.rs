@@ -4,7 +4,7 @@
 //! interface, because the host probes for each: a guest that exports no timers is a whole guest.
 
 /// What guests import, and its types.
-#[expect(missing_docs, clippy::missing_errors_doc, reason = "the documentation is in the WIT packages")]
+#[expect(missing_docs, reason = "the documentation is in the WIT packages")]
 pub mod imports {
     wasmtime::component::bindgen!({
         path: "../wit",
