@@ -57,7 +57,7 @@ struct Mebibytes(usize);
 impl fmt::Display for Mebibytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kib = self.0.div_ceil(1024);
-        if kib % 1024 == 0 { write!(f, "{} MiB", kib / 1024) } else { write!(f, "{kib} KiB") }
+        if kib.is_multiple_of(1024) { write!(f, "{} MiB", kib / 1024) } else { write!(f, "{kib} KiB") }
     }
 }
 

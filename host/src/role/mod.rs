@@ -15,6 +15,11 @@ pub mod supervisor;
 mod tenure;
 pub mod threads;
 
+pub mod bundled;
+pub mod directory;
+pub mod manifest;
+pub mod module;
+
 use serde::Serialize;
 
 use crate::identity::{Epoch, RoleKey};
