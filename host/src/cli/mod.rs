@@ -1,1 +1,3 @@
 //! The subcommands, one file each.
+
+pub mod migrate;
