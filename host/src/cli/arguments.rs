@@ -190,4 +190,7 @@ pub struct CompileModule {
     /// The most memory it may take, in MiB
     #[arg(long, default_value_t = 2048)]
     pub memory_mib: u64,
+    /// Check every memory access, for a host that may not reserve address space
+    #[arg(long)]
+    pub checked: bool,
 }

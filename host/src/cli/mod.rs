@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod arguments;
+pub mod role;
 pub mod run;
 
 /// The configuration, a module or the database's schema is not usable: nothing was started.

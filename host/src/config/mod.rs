@@ -3,6 +3,8 @@
 //! `plant.toml` is read in two stages, as typed (`raw`) and as meant (the types here). Everything behind the configuration sees only
 //! the second kind.
 
+pub mod duration;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;

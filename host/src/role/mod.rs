@@ -1,5 +1,10 @@
 //! Roles: manifests, modules, instances and their supervisor.
 
+pub mod bundled;
+pub mod directory;
+pub mod manifest;
+pub mod module;
+
 use serde::Serialize;
 
 use crate::identity::{Epoch, RoleKey};
