@@ -3,6 +3,8 @@
 //! Guests' statements and the host's own go through here. A transaction that changes something carries a fence, and the commit
 //! and the check of the fence are one message: nothing can come between them.
 
+pub mod queries;
+pub mod reports;
 pub mod value;
 
 use async_trait::async_trait;
