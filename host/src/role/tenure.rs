@@ -53,7 +53,8 @@ impl Tenure {
         held: Held,
     ) -> Self {
         let module = runnable.module();
-        let reporter = means.reports.of(held.key().clone(), Some(module.manifest.version.clone()), Some(module.sha256.clone()));
+        let reporter =
+            means.reports.of(held.key().clone(), Some(module.manifest.version.clone()), Some(module.sha256.clone()));
         let failures = Failures::none(means.budget);
         Self { means, runnable, threads, figures, reporter, drain, held, failures }
     }

@@ -83,7 +83,10 @@ impl RoleMetrics {
         );
         for (name, manifest::Metric { kind, help }) in declared {
             if !is_label(name) {
-                tracing::warn!(metric = name, "a metric with this name cannot be shown: use letters, digits and '_', a letter first");
+                tracing::warn!(
+                    metric = name,
+                    "a metric with this name cannot be shown: use letters, digits and '_', a letter first"
+                );
                 continue;
             }
             let family = match kind {
