@@ -10,6 +10,8 @@ const BUNDLED: [&str; 5] = ["reader", "floor", "housekeeping", "erp-sync", "uns"
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
+    // The migrations are embedded: a new file among them must rebuild the crate.
+    println!("cargo::rerun-if-changed=../migrations");
     let guests = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../guests");
     let mut list = String::from("[\n");
     let mut missing = false;

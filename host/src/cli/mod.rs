@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod arguments;
+pub mod migrate;
 pub mod role;
 pub mod run;
 
