@@ -1,3 +1,9 @@
 //! The subcommands, one file each.
 
+pub mod arguments;
 pub mod migrate;
+pub mod role;
+pub mod run;
+
+/// The configuration, a module or the database's schema is not usable: nothing was started.
+pub const EXIT_CONFIGURATION: u8 = 64;

@@ -11,6 +11,8 @@ mod migrate;
 mod numeric;
 mod pool;
 pub mod postgres;
+pub mod queries;
+pub mod reports;
 mod session;
 mod sql;
 pub mod sqlite;
