@@ -10,4 +10,9 @@ pub mod process;
 
 pub use node::Node;
 pub use plant::Plant;
+pub mod asyncua;
+pub mod postgres;
+pub mod process;
+
+pub use asyncua::Asyncua;
 pub use postgres::Postgres;

@@ -35,7 +35,7 @@ fn anomaly(row: &AnomalyRow) -> Anomaly {
         machine: row.machine.clone(),
         counter: row.counter.clone(),
         kind: row.kind.clone(),
-        baseline: row.baseline.parse().ok(),
+        baseline: number(&row.baseline),
         reading: number(&row.reading),
         quantity: number(&row.quantity),
         detail: row.detail.clone(),

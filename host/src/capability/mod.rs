@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod opc;
 pub mod timer;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use wasmtime::component::{HasSelf, Linker, ResourceTable};
@@ -22,6 +23,8 @@ use self::log::stdio::Lines;
 use self::log::{Level, Log};
 use crate::engine::GuestLimits;
 use crate::lease::Held;
+use crate::role::manifest::Ask;
+use crate::role::module::Module;
 use crate::role::reports::Alive;
 
 /// The most resources that a guest may hold at once (pollables, streams, transactions).
@@ -49,12 +52,18 @@ impl Grants {
         Self { db: db::Grant::Plant, opc: opc::Grant::All }
     }
 
-    /// What a module has, by its name: the roles that come with the host all, any other nothing.
+    /// What a module has: of what its manifest asks for, a role that comes with the host gets all, and any other nothing.
     #[must_use]
-    pub fn of_module(module: &str) -> Self {
-        match module {
-            "reader" | "floor" | "housekeeping" | "erp-sync" | "uns" => Self::bundled(),
-            _ => Self::nothing(),
+    pub fn of(module: &Module) -> Self {
+        let bundled = matches!(module.name.as_str(), "reader" | "floor" | "housekeeping" | "erp-sync" | "uns");
+        if bundled { Self::bundled().asked_for(&module.manifest.asks) } else { Self::nothing() }
+    }
+
+    fn asked_for(self, asks: &BTreeSet<Ask>) -> Self {
+        let Self { db, opc } = Self::nothing();
+        Self {
+            db: if asks.contains(&Ask::Db) { self.db } else { db },
+            opc: if asks.contains(&Ask::Opc) { self.opc } else { opc },
         }
     }
 }

@@ -69,7 +69,7 @@ impl Figures {
             dropped: Family::default(),
         };
         let mut all = registry.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = all.sub_registry_with_prefix("plant");
+        let own = all.sub_registry_with_prefix("host");
         own.register("instances_started", "Instances that were started", figures.started.clone());
         own.register("instances_ended", "Instances that ended, by why", figures.ended.clone());
         own.register("calls", "Calls into guests, by outcome", figures.calls.clone());

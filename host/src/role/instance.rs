@@ -223,8 +223,8 @@ impl Instance {
     }
 
     fn complain(&self, what: &str) {
-        let super::runnable::ModuleId { name, version, .. } = &self.runnable.module;
-        tracing::warn!(role = %self.held.key(), epoch = %self.held.epoch(), module = %name, version = %version, "{what}");
+        let (key, epoch, module) = (self.held.key(), self.held.epoch(), self.runnable.module());
+        tracing::warn!(role = %key, %epoch, module = module.name, version = module.manifest.version, "{what}");
     }
 }
 

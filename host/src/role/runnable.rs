@@ -6,32 +6,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmtime::component::{Component, InstancePre};
+use wasmtime::component::{InstancePre, Linker};
 
+use super::module::{Handlers, Module};
 use crate::capability::bindings::connections::ConnectionsIndices;
 use crate::capability::bindings::lifecycle::LifecycleIndices;
 use crate::capability::bindings::samples::SamplesIndices;
 use crate::capability::bindings::timers::TimersIndices;
-use crate::capability::metrics::RoleMetrics;
-use crate::capability::{self, Grants, GuestState};
-use crate::config::Limits;
+use crate::capability::config::Texts;
+use crate::capability::metrics::{RoleMetrics, SharedRegistry};
+use crate::capability::{Grants, GuestState};
+use crate::config::{Config, Limits, Role};
 use crate::engine::Engine;
 use crate::identity::RoleName;
 
 /// Why a module can not be run as a role.
 #[derive(Debug, thiserror::Error)]
 pub enum RunnableError {
-    /// It imports what this host does not offer.
-    #[error("module {module} {version} cannot be linked: {cause}; this host offers the packages in wit/ and WASI 0.2")]
-    Link {
-        /// The module's name.
-        module: String,
-        /// The module's version.
-        version: String,
-        /// What wasmtime says, which names the import.
-        cause: String,
-    },
-    /// It does not export what every role exports, or exports a handler of another shape.
+    /// It exports a handler of another shape than this host's.
     #[error("module {module} {version} cannot be run: {cause}; build it against the packages in wit/")]
     Exports {
         /// The module's name.
@@ -41,17 +33,14 @@ pub enum RunnableError {
         /// What wasmtime says, which names the export.
         cause: String,
     },
-}
-
-/// The module a role runs.
-#[derive(Debug, Clone)]
-pub struct ModuleId {
-    /// Its name.
-    pub name: String,
-    /// Its version, from its manifest.
-    pub version: String,
-    /// Its hash, lower-case hex.
-    pub sha256: String,
+    /// The plant's configuration has a figure that has no JSON form.
+    #[error("the configuration cannot be shown to the role {role}: {cause}; use finite numbers")]
+    Configuration {
+        /// The role.
+        role: RoleName,
+        /// What could not be written.
+        cause: serde_json::Error,
+    },
 }
 
 /// What a role's instances share beside its module.
@@ -64,9 +53,35 @@ pub struct Terms {
     /// Its timers, by name.
     pub timers: Vec<(String, Duration)>,
     /// What it may read of the configuration.
-    pub texts: capability::config::Texts,
+    pub texts: Texts,
     /// Its metrics.
     pub metrics: Arc<RoleMetrics>,
+}
+
+impl Terms {
+    /// What the plant's configuration and the module's manifest agree on. Registers the role's metrics, so only once for each role.
+    ///
+    /// # Errors
+    /// [`RunnableError::Configuration`].
+    pub fn new(
+        plant: &Config,
+        name: &RoleName,
+        role: &Role,
+        module: &Module,
+        grants: Grants,
+        registry: &SharedRegistry,
+    ) -> Result<Self, RunnableError> {
+        let texts =
+            Texts::new(plant, role).map_err(|cause| RunnableError::Configuration { role: name.clone(), cause })?;
+        let every = |(timer, every): (&String, &Duration)| (timer.clone(), *role.timers.get(timer).unwrap_or(every));
+        Ok(Self {
+            grants,
+            limits: role.limits,
+            timers: module.manifest.timers.iter().map(every).collect(),
+            texts,
+            metrics: RoleMetrics::register(registry, name, &module.manifest.metrics),
+        })
+    }
 }
 
 /// Where the exports are that the host calls; a handler that a guest does not export is `None`.
@@ -80,63 +95,51 @@ pub(super) struct Exports {
 
 /// A role that could start at once.
 pub struct Runnable {
-    pub(super) role: RoleName,
-    pub(super) module: ModuleId,
-    pub(super) terms: Terms,
     pub(super) engine: Engine,
+    pub(super) module: Arc<Module>,
+    pub(super) terms: Terms,
     pub(super) pre: InstancePre<GuestState>,
     pub(super) exports: Exports,
 }
 
 impl Runnable {
-    /// Links a compiled module to the capabilities and looks for the handlers it exports.
+    /// Links a compiled module to the capabilities (`linker` is [`crate::capability::linker`]'s) and finds the handlers it exports.
     ///
     /// # Errors
-    /// When it imports something else, or does not export `plant:role/lifecycle`.
+    /// [`RunnableError::Exports`].
     pub fn new(
         engine: &Engine,
-        role: RoleName,
-        module: ModuleId,
-        component: &Component,
+        linker: &Linker<GuestState>,
+        module: Arc<Module>,
         terms: Terms,
     ) -> Result<Self, RunnableError> {
-        let link = |cause: wasmtime::Error| RunnableError::Link {
-            module: module.name.clone(),
-            version: module.version.clone(),
-            cause: format!("{cause:#}"),
-        };
-        let pre =
-            capability::linker(engine.wasmtime()).and_then(|linker| linker.instantiate_pre(component)).map_err(link)?;
-        let exports = Exports::probe(&pre).map_err(|cause| RunnableError::Exports {
-            module: module.name.clone(),
-            version: module.version.clone(),
-            cause: format!("{cause:#}"),
-        })?;
-        Ok(Self { role, module, terms, engine: engine.clone(), pre, exports })
-    }
-
-    /// Which role.
-    #[must_use]
-    pub fn role(&self) -> &RoleName {
-        &self.role
+        let linked = linker.instantiate_pre(&module.component).and_then(|pre| Ok((Exports::find(&pre, &module)?, pre)));
+        match linked {
+            Ok((exports, pre)) => Ok(Self { engine: engine.clone(), module, terms, pre, exports }),
+            Err(cause) => Err(RunnableError::Exports {
+                module: module.name.clone(),
+                version: module.manifest.version.clone(),
+                cause: format!("{cause:#}"),
+            }),
+        }
     }
 
     /// The module it runs.
     #[must_use]
-    pub fn module(&self) -> &ModuleId {
+    pub fn module(&self) -> &Module {
         &self.module
     }
 }
 
 impl Exports {
-    fn probe(pre: &InstancePre<GuestState>) -> wasmtime::Result<Self> {
+    fn find(pre: &InstancePre<GuestState>, module: &Module) -> wasmtime::Result<Self> {
         // A handler that is exported must have the host's shape: else a guest would wait for calls that never come.
-        let has = |interface: &str| pre.component().get_export_index(None, interface).is_some();
+        let Handlers { timers, samples, connections } = module.exports;
         Ok(Self {
             lifecycle: LifecycleIndices::new(pre)?,
-            timers: has("plant:timer/timers@1.0.0").then(|| TimersIndices::new(pre)).transpose()?,
-            samples: has("plant:opc/samples@1.0.0").then(|| SamplesIndices::new(pre)).transpose()?,
-            connections: has("plant:opc/connections@1.0.0").then(|| ConnectionsIndices::new(pre)).transpose()?,
+            timers: timers.then(|| TimersIndices::new(pre)).transpose()?,
+            samples: samples.then(|| SamplesIndices::new(pre)).transpose()?,
+            connections: connections.then(|| ConnectionsIndices::new(pre)).transpose()?,
         })
     }
 }

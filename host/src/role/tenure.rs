@@ -53,7 +53,8 @@ impl Tenure {
         held: Held,
     ) -> Self {
         let module = runnable.module();
-        let reporter = means.reports.of(held.key().clone(), Some(module.version.clone()), Some(module.sha256.clone()));
+        let reporter =
+            means.reports.of(held.key().clone(), Some(module.manifest.version.clone()), Some(module.sha256.clone()));
         let failures = Failures::none(means.budget);
         Self { means, runnable, threads, figures, reporter, drain, held, failures }
     }
@@ -118,7 +119,8 @@ impl Tenure {
 
     fn after(&mut self, ending: Ending) -> Next {
         let (key, epoch) = (self.held.key(), self.held.epoch());
-        let super::runnable::ModuleId { name, version, .. } = self.runnable.module();
+        let module = self.runnable.module();
+        let (name, version) = (&module.name, &module.manifest.version);
         match ending {
             Ending::Lost => {
                 tracing::info!(role = %key, %epoch, "the lease was lost, its instance is gone");
@@ -129,13 +131,13 @@ impl Tenure {
                 Next::Release(given(Cause::Release, "it was drained".to_owned(), None))
             }
             Ending::OutcomeUnknown | Ending::Fenced => {
-                tracing::warn!(role = %key, %epoch, module = %name, version = %version, "a new instance is started: {ending}");
+                tracing::warn!(role = %key, %epoch, module = name, version, "a new instance is started: {ending}");
                 Next::Again { pause: AFTER_UNKNOWN, reason: ending.to_string() }
             }
             failure => {
                 let pause = self.failures.count(BootInstant::now());
                 let reason = format!("{name} {version}: {failure}");
-                tracing::error!(role = %key, %epoch, module = %name, version = %version, "its instance ended: {failure}");
+                tracing::error!(role = %key, %epoch, module = name, version, "its instance ended: {failure}");
                 self.after_failure(pause, reason)
             }
         }

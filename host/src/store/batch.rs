@@ -242,7 +242,7 @@ mod tests {
     fn comments_and_quoted_names_do_not_mislead() {
         assert_eq!(
             rendered("INSERT INTO \"values\" (a) -- VALUES ($9)\nVALUES /* ( */ ($1)", &[BIG]),
-            "INSERT INTO \"values\" (a)  SELECT batch.c1 FROM UNNEST($1::bigint[]) AS batch (c1)"
+            "INSERT INTO \"values\" (a)  \nSELECT batch.c1 FROM UNNEST($1::bigint[]) AS batch (c1)"
         );
     }
 

@@ -56,6 +56,8 @@ fn with_timeouts(options: PgConnectOptions, bounds: &Bounds) -> PgConnectOptions
         ("statement_timeout", millis(bounds.statement)),
         ("lock_timeout", millis(bounds.lock)),
         ("idle_in_transaction_session_timeout", millis(bounds.idle)),
+        // Statements are read by the rules of standard strings before they are sent.
+        ("standard_conforming_strings", "on".to_owned()),
         ("tcp_keepalives_idle", "2".to_owned()),
         ("tcp_keepalives_interval", "1".to_owned()),
         ("tcp_keepalives_count", "3".to_owned()),

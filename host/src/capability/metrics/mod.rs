@@ -17,6 +17,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::identity::RoleName;
+use crate::role::manifest::{self, MetricKind};
 
 /// The node's registry: what `/metrics` shows.
 pub type SharedRegistry = Arc<Mutex<Registry>>;
@@ -30,28 +31,6 @@ const LABEL_BYTES: usize = 128;
 
 /// Label names and values, in the order of their names.
 type Labels = Vec<(String, String)>;
-
-/// What kind of figure it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// A distribution, in seconds or another unit of the role's choice.
-    Histogram,
-}
-
-/// One metric as a manifest declares it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declared {
-    /// The name without `role_<role>_`.
-    pub name: String,
-    /// What kind of figure it is.
-    pub kind: Kind,
-    /// A sentence for whoever reads `/metrics`.
-    pub help: String,
-}
 
 #[derive(Debug)]
 struct Metric {
@@ -89,7 +68,11 @@ fn buckets() -> Histogram {
 impl RoleMetrics {
     /// Registers what the role declares; to be called once for each role of a node.
     #[must_use]
-    pub fn register(registry: &SharedRegistry, role: &RoleName, declared: &[Declared]) -> Arc<Self> {
+    pub fn register(
+        registry: &SharedRegistry,
+        role: &RoleName,
+        declared: &BTreeMap<String, manifest::Metric>,
+    ) -> Arc<Self> {
         let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
         let own = registry.sub_registry_with_prefix(format!("role_{}", role.as_str().replace(['-', '.'], "_")));
         let mut role = Self::default();
@@ -98,19 +81,26 @@ impl RoleMetrics {
             "Figures of the role that were not declared or not bounded",
             role.refused.clone(),
         );
-        for Declared { name, kind, help } in declared {
+        for (name, manifest::Metric { kind, help }) in declared {
+            if !is_label(name) {
+                tracing::warn!(
+                    metric = name,
+                    "a metric with this name cannot be shown: use letters, digits and '_', a letter first"
+                );
+                continue;
+            }
             let family = match kind {
-                Kind::Counter => {
+                MetricKind::Counter => {
                     let family = Family::default();
                     own.register(name, help, family.clone());
                     Families::Counter(family)
                 }
-                Kind::Gauge => {
+                MetricKind::Gauge => {
                     let family = Family::default();
                     own.register(name, help, family.clone());
                     Families::Gauge(family)
                 }
-                Kind::Histogram => {
+                MetricKind::Histogram => {
                     let family = Family::new_with_constructor(buckets as fn() -> Histogram);
                     own.register(name, help, family.clone());
                     Families::Histogram(family)
@@ -226,7 +216,7 @@ fn is_label(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn series(declared: &[Declared]) -> (SharedRegistry, Series) {
+    fn series(declared: &BTreeMap<String, manifest::Metric>) -> (SharedRegistry, Series) {
         let registry = SharedRegistry::default();
         let role = RoleMetrics::register(&registry, &"erp-sync".parse().unwrap(), declared);
         (registry, Series::new(role, String::new()))
@@ -238,13 +228,9 @@ mod tests {
         text
     }
 
-    fn declared(name: &str, kind: Kind) -> Declared {
-        Declared { name: name.to_owned(), kind, help: "Sent".to_owned() }
-    }
-
     #[test]
     fn a_declared_counter_is_shown_under_its_roles_name() {
-        let (registry, mut series) = series(&[declared("sent", Kind::Counter)]);
+        let (registry, mut series) = series(&[("sent", MetricKind::Counter)]);
         series.add("sent", 3, vec![("to".to_owned(), "erp".to_owned())]);
         assert!(text(&registry).contains("role_erp_sync_sent_total{to=\"erp\"} 3"), "{}", text(&registry));
     }
@@ -259,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_label_with_ever_new_values_is_bounded() {
-        let (registry, mut series) = series(&[declared("sent", Kind::Counter)]);
+        let (registry, mut series) = series(&[("sent", MetricKind::Counter)]);
         for n in 0..SERIES + 50 {
             series.add("sent", 1, vec![("id".to_owned(), n.to_string())]);
         }
@@ -268,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_gauge_goes_with_its_instance_and_a_counter_stays() {
-        let (registry, mut series) = series(&[declared("seen", Kind::Gauge), declared("sent", Kind::Counter)]);
+        let (registry, mut series) = series(&[("seen", MetricKind::Gauge), ("sent", MetricKind::Counter)]);
         series.set("seen", 4.0, vec![]);
         series.add("sent", 1, vec![]);
         drop(series);

@@ -1,14 +1,13 @@
 //! What the probe does with the database. Its table has one column: `CREATE TABLE probe (epoch BIGINT)`.
 
-use std::cell::RefCell;
+use plant_role::db::{Error, Options, Params, Statement, Transaction, Value};
+use plant_role::lease;
 
-use crate::bindings::plant::db::db::{Error, Options, Params, Statement, Transaction, Value};
-use crate::bindings::plant::lease::lease;
 use crate::count;
 
-thread_local! {
-    static HELD_OPEN: RefCell<Option<Transaction>> = const { RefCell::new(None) };
-}
+/// A transaction that was left open.
+#[derive(Default)]
+pub struct Held(Option<Transaction>);
 
 /// One row, committed.
 pub fn write() -> Result<(), String> {
@@ -22,19 +21,20 @@ pub fn open_and(then: fn() -> Result<(), String>) -> Result<(), String> {
     then()
 }
 
-/// The first time a transaction that is left open; after that its commit.
-pub fn hold() -> Result<(), String> {
-    match HELD_OPEN.take() {
-        None => {
-            let open = begin_and_insert().map_err(text)?;
-            HELD_OPEN.set(Some(open));
-            count("opened", 1);
-            Ok(())
-        }
-        Some(open) => {
-            let outcome = Transaction::commit(open).map_err(text);
-            count(if outcome.is_ok() { "commits" } else { "refused_commits" }, 1);
-            outcome
+impl Held {
+    /// The first time leaves a transaction open; the second time commits it.
+    pub fn hold(&mut self) -> Result<(), String> {
+        match self.0.take() {
+            None => {
+                self.0 = Some(begin_and_insert().map_err(text)?);
+                count("opened", 1);
+                Ok(())
+            }
+            Some(open) => {
+                let outcome = Transaction::commit(open).map_err(text);
+                count(if outcome.is_ok() { "commits" } else { "refused_commits" }, 1);
+                outcome
+            }
         }
     }
 }

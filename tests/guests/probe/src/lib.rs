@@ -6,26 +6,10 @@
 mod db;
 mod misbehave;
 
-#[expect(missing_docs, unsafe_code, reason = "made from the WIT packages")]
-#[rustfmt::skip]
-mod bindings {
-    wit_bindgen::generate!({ path: "../../../wit", world: "plant:role/reader" });
-    use super::Probe;
-    export!(Probe);
-}
-
-use std::sync::{Mutex, PoisonError};
-
+use plant_role::opc::{self, Sample};
+use plant_role::types::Instant;
+use plant_role::{Change, Connections, Role, Samples, Timers, config, info, metrics};
 use serde::Deserialize;
-
-use bindings::exports::plant::opc::connections::{Change, Guest as Connections};
-use bindings::exports::plant::opc::samples::{Guest as Samples, Sample};
-use bindings::exports::plant::role::lifecycle::Guest as Lifecycle;
-use bindings::exports::plant::timer::timers::Guest as Timers;
-use bindings::plant::config::config;
-use bindings::plant::log::log::{Level, log};
-use bindings::plant::metrics::metrics;
-use bindings::plant::opc::opc;
 
 /// What it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -76,50 +60,48 @@ struct Config {
     nodes: Vec<String>,
 }
 
-impl Config {
-    fn read() -> Result<Self, String> {
-        serde_json::from_str(&config::get()).map_err(|error| format!("the probe's configuration is not usable: {error}"))
-    }
+/// The guest.
+struct Probe {
+    config: Config,
+    refused: u32,
+    db: db::Held,
 }
 
-/// How often it has refused so far.
-static REFUSED: Mutex<u32> = Mutex::new(0);
+plant_role::export_role!(Probe: timers, samples, connections);
 
-/// The guest.
-struct Probe;
-
-impl Lifecycle for Probe {
-    fn start() -> Result<(), String> {
-        let config = Config::read()?;
+impl Role for Probe {
+    fn start() -> Result<Self, String> {
+        let config: Config = config::get()?;
         count("starts", 1);
         match config.mode {
-            Mode::LoopInStart => misbehave::compute_for_ever(),
-            Mode::FailStart => Err("it was asked to fail".to_owned()),
-            Mode::LookAround => Err(misbehave::look_around()),
-            Mode::BeginTwice => Err(db::begin_twice()),
-            Mode::Subscribe => subscribe(&config),
-            _ => Ok(()),
+            Mode::LoopInStart => misbehave::compute_for_ever()?,
+            Mode::FailStart => return Err("it was asked to fail".to_owned()),
+            Mode::LookAround => return Err(misbehave::look_around()),
+            Mode::BeginTwice => return Err(db::begin_twice()),
+            Mode::Subscribe => subscribe(&config)?,
+            _ => {}
         }
+        Ok(Self { config, refused: 0, db: db::Held::default() })
     }
 
-    fn stop() {
-        log(Level::Info, "the probe stops", &[("mode".to_owned(), config::get())]);
+    fn stop(&mut self) {
+        info!("the probe stops"; "refused" => self.refused);
         count("stops", 1);
     }
 }
 
 impl Timers for Probe {
-    fn on_timer(_name: String, _due: i64, missed: u32) -> Result<(), String> {
+    fn on_timer(&mut self, _name: &str, _due: Instant, missed: u32) -> Result<(), String> {
         count("ticks", 1);
         count("missed", missed.into());
-        match Config::read()?.mode {
+        match self.config.mode {
             Mode::LoopInTimer => misbehave::compute_for_ever(),
             Mode::SleepInTimer => misbehave::sleep_for_ever(),
             Mode::EatMemory => misbehave::eat_memory(),
             Mode::Panic => misbehave::panic(),
             Mode::FailTimer => Err("it was asked to fail".to_owned()),
             Mode::Write => db::write(),
-            Mode::HoldTransaction => db::hold(),
+            Mode::HoldTransaction => self.db.hold(),
             Mode::LoopInTransaction => db::open_and(misbehave::compute_for_ever),
             Mode::SleepInTransaction => db::open_and(misbehave::sleep_for_ever),
             _ => Ok(()),
@@ -128,8 +110,8 @@ impl Timers for Probe {
 }
 
 impl Samples for Probe {
-    fn on_samples(batch: Vec<Sample>) -> Result<(), String> {
-        refuse()?;
+    fn on_samples(&mut self, batch: &[Sample]) -> Result<(), String> {
+        self.refuse()?;
         count("batches", 1);
         count("samples", batch.len() as u64);
         Ok(())
@@ -137,10 +119,21 @@ impl Samples for Probe {
 }
 
 impl Connections for Probe {
-    fn on_connection(change: Change) -> Result<(), String> {
-        refuse()?;
+    fn on_connection(&mut self, change: &Change) -> Result<(), String> {
+        self.refuse()?;
         metrics::set("connected", f64::from(u8::from(change.connected)), &[]);
         count("changes", 1);
+        Ok(())
+    }
+}
+
+impl Probe {
+    fn refuse(&mut self) -> Result<(), String> {
+        if self.refused < self.config.refuse {
+            self.refused += 1;
+            count("refusals", 1);
+            return Err("it was asked to refuse".to_owned());
+        }
         Ok(())
     }
 }
@@ -150,16 +143,6 @@ fn subscribe(config: &Config) -> Result<(), String> {
     let items: Vec<u32> = resolved.into_iter().collect::<Result<_, _>>().map_err(|error| format!("{error:?}"))?;
     let how = opc::Monitoring { publish_ms: 0, sampling_ms: 0, queue: 10, coalesce: false };
     opc::subscribe(&items, how).map_err(|error| format!("{error:?}"))
-}
-
-fn refuse() -> Result<(), String> {
-    let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
-    if *refused < Config::read()?.refuse {
-        *refused += 1;
-        count("refusals", 1);
-        return Err("it was asked to refuse".to_owned());
-    }
-    Ok(())
 }
 
 fn count(name: &str, by: u64) {

@@ -1,0 +1,1 @@
+//! Looks around in a server's address space, for people who set up a plant.
