@@ -11,7 +11,6 @@ use jsonschema::Validator;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::capability::metrics::{Declared, Kind};
 use crate::config::duration;
 
 /// The custom section that holds the manifest.
@@ -38,6 +37,29 @@ pub enum Ask {
     Opc,
 }
 
+/// What kind of figure a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A distribution.
+    Histogram,
+}
+
+/// One metric.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// What kind of figure it is.
+    pub kind: MetricKind,
+    /// A sentence for whoever reads `/metrics`.
+    #[serde(default)]
+    pub help: String,
+}
+
 /// A checked manifest.
 #[derive(Clone)]
 pub struct Manifest {
@@ -51,8 +73,8 @@ pub struct Manifest {
     pub asks: BTreeSet<Ask>,
     /// Its timers and how often each is due.
     pub timers: BTreeMap<String, Duration>,
-    /// Its metrics.
-    pub metrics: Vec<Declared>,
+    /// Its metrics, by their names without `role_<role>_`.
+    pub metrics: BTreeMap<String, Metric>,
     schema: Option<(Value, Validator)>,
 }
 
@@ -74,7 +96,7 @@ struct Raw {
     #[serde(default)]
     timers: BTreeMap<String, RawTimer>,
     #[serde(default)]
-    metrics: BTreeMap<String, RawMetric>,
+    metrics: BTreeMap<String, Metric>,
     #[serde(default)]
     config: RawConfig,
 }
@@ -92,22 +114,6 @@ struct RawAsks {
 #[serde(deny_unknown_fields)]
 struct RawTimer {
     every: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawMetric {
-    kind: RawKind,
-    #[serde(default)]
-    help: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RawKind {
-    Counter,
-    Gauge,
-    Histogram,
 }
 
 #[derive(Deserialize, Default)]
@@ -177,20 +183,9 @@ impl Raw {
             description: self.description,
             asks: asks.into_iter().filter_map(|(wanted, ask)| wanted.then_some(ask)).collect(),
             timers,
-            metrics: self.metrics.into_iter().map(|(name, metric)| metric.declared(name)).collect(),
+            metrics: self.metrics,
             schema: self.config.schema.map(schema).transpose()?,
         })
-    }
-}
-
-impl RawMetric {
-    fn declared(self, name: String) -> Declared {
-        let kind = match self.kind {
-            RawKind::Counter => Kind::Counter,
-            RawKind::Gauge => Kind::Gauge,
-            RawKind::Histogram => Kind::Histogram,
-        };
-        Declared { name, kind, help: self.help }
     }
 }
 
@@ -269,8 +264,7 @@ copies = { type = "array", items = { type = "integer", minimum = 1 } }
         assert_eq!((manifest.name.as_str(), manifest.version.as_str()), ("label", "1.2.0"));
         assert_eq!(manifest.asks, BTreeSet::from([Ask::Db]));
         assert_eq!(manifest.timers, BTreeMap::from([("tick".to_owned(), Duration::from_millis(250))]));
-        let printed = Declared { name: "printed".into(), kind: Kind::Counter, help: "labels printed".into() };
-        assert_eq!(manifest.metrics, [printed]);
+        assert_eq!(manifest.metrics["printed"].kind, MetricKind::Counter);
         assert_eq!(manifest.schema().unwrap()["type"], "object");
     }
 
