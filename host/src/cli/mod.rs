@@ -5,6 +5,7 @@ pub mod check;
 pub mod migrate;
 pub mod role;
 pub mod run;
+pub mod simulate;
 pub mod status;
 
 /// The configuration, a module or the database's schema is not usable: nothing was started.
