@@ -1,14 +1,14 @@
 //! A person's decisions and corrections: only with the token, once, and with who and why.
 
-mod api;
-
 use host::store::Pool;
 use serde_json::json;
 
+use super::plant;
+
 async fn decisions(pool: Pool) {
-    api::counted(&pool).await;
-    let node = api::Node::start("a", api::config(None, true), pool).await;
-    let token = Some(api::TOKEN);
+    plant::counted(&pool).await;
+    let node = plant::Node::start("a", plant::config(None, true), pool).await;
+    let token = Some(plant::TOKEN);
 
     let (_, anomalies) = node.get("/api/anomalies").await;
     assert_eq!(anomalies[0]["id"], 1, "what waits for a person comes first: {anomalies}");
@@ -42,14 +42,14 @@ async fn decisions(pool: Pool) {
 }
 
 async fn corrections(pool: Pool) {
-    api::counted(&pool).await;
-    let node = api::Node::start("a", api::config(None, true), pool.clone()).await;
+    plant::counted(&pool).await;
+    let node = plant::Node::start("a", plant::config(None, true), pool.clone()).await;
     let body = |machine: &str, quantity: i64| json!({ "machine": machine, "counter": "good", "quantity": quantity, "who": "shift lead", "why": "counted by hand" });
-    let (status, done) = node.post("/api/corrections", Some(api::TOKEN), body("FILL01", -12)).await;
+    let (status, done) = node.post("/api/corrections", Some(plant::TOKEN), body("FILL01", -12)).await;
     assert_eq!((status, done["state"].as_str()), (201, Some("recorded")), "{done}");
-    let (status, none) = node.post("/api/corrections", Some(api::TOKEN), body("NOBODY", 1)).await;
+    let (status, none) = node.post("/api/corrections", Some(plant::TOKEN), body("NOBODY", 1)).await;
     assert_eq!((status, none["code"].as_str()), (404, Some("not_found")), "{none}");
-    let (status, zero) = node.post("/api/corrections", Some(api::TOKEN), body("FILL01", 0)).await;
+    let (status, zero) = node.post("/api/corrections", Some(plant::TOKEN), body("FILL01", 0)).await;
     assert_eq!((status, zero["code"].as_str()), (400, Some("bad_request")), "{zero}");
     let sql = "SELECT CAST(quantity AS text), who FROM corrections WHERE counter = 0";
     let rows: Vec<(String, String)> = match &pool {
@@ -61,32 +61,32 @@ async fn corrections(pool: Pool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_needs_the_token_and_is_taken_once_on_postgres() {
-    let (_server, pool) = api::postgres().await;
+    let (_server, pool) = plant::postgres().await;
     decisions(pool).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_needs_the_token_and_is_taken_once_on_sqlite() {
-    let (_directory, pool) = api::sqlite().await;
+    let (_directory, pool) = plant::sqlite().await;
     decisions(pool).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_correction_is_added_with_who_and_why_on_postgres() {
-    let (_server, pool) = api::postgres().await;
+    let (_server, pool) = plant::postgres().await;
     corrections(pool).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_correction_is_added_with_who_and_why_on_sqlite() {
-    let (_directory, pool) = api::sqlite().await;
+    let (_directory, pool) = plant::sqlite().await;
     corrections(pool).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plant_without_a_token_takes_no_writes() {
-    let (_directory, pool) = api::sqlite().await;
-    let node = api::Node::start("a", api::config(None, false), pool).await;
+    let (_directory, pool) = plant::sqlite().await;
+    let node = plant::Node::start("a", plant::config(None, false), pool).await;
     let (status, refused) = node.post("/api/anomalies/1", Some(""), json!({})).await;
     assert_eq!((status, refused["code"].as_str()), (403, Some("writes_disabled")));
     assert!(refused["detail"].as_str().unwrap().contains("serve.token_env"), "{refused}");

@@ -1,7 +1,5 @@
 //! A plant whose API is served on a real socket, over a real database.
 
-#![allow(dead_code, reason = "each test file uses its own part")]
-
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -108,7 +106,6 @@ pub struct Node {
     pub url: String,
     pub me: Holder,
     pub known: Arc<Known>,
-    pub metrics: Metrics,
     stop: CancellationToken,
 }
 
@@ -119,11 +116,10 @@ impl Node {
         let me = Holder { node: name.parse().unwrap(), boot: BootId::random() };
         let ha = if config.redundancy.is_some() { standby(name) } else { Ha::disabled() };
         let known = Arc::new(Known { reports: Mutex::default(), ha: Mutex::new(ha) });
-        let metrics = Metrics::new();
-        let state = AppState::new(me.clone(), url.clone(), config, pool, known.clone(), metrics.clone());
+        let state = AppState::new(me.clone(), url.clone(), config, pool, known.clone(), Metrics::new());
         let stop = CancellationToken::new();
         tokio::spawn(host::api::serve(listener, state, stop.clone()));
-        Self { url, me, known, metrics, stop }
+        Self { url, me, known, stop }
     }
 
     /// Status, content type and body of an answer.

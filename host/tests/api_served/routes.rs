@@ -1,15 +1,15 @@
 //! Every route is described, every error has one shape, and no request can do harm.
 
-mod api;
-
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::plant;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_description_names_exactly_the_routes_there_are() {
-    let (_directory, pool) = api::sqlite().await;
-    let node = api::Node::start("a", api::config(None, true), pool).await;
+    let (_directory, pool) = plant::sqlite().await;
+    let node = plant::Node::start("a", plant::config(None, true), pool).await;
     let (status, document) = node.get("/api/openapi.json").await;
     assert_eq!(status, 200);
     let mut described = BTreeSet::new();
@@ -29,11 +29,11 @@ async fn the_description_names_exactly_the_routes_there_are() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_is_a_problem_with_a_code_and_a_sentence() {
-    let (_directory, pool) = api::sqlite().await;
-    let node = api::Node::start("a", api::config(None, true), pool).await;
+    let (_directory, pool) = plant::sqlite().await;
+    let node = plant::Node::start("a", plant::config(None, true), pool).await;
     let long = vec![b' '; 70_000];
     let deep = "[".repeat(30_000).into_bytes();
-    let cases: Vec<(&str, &str, Option<&str>, Vec<u8>, u16, &str)> = vec![
+    let cases = [
         ("GET", "/nothing", None, vec![], 404, "not_found"),
         ("GET", "/api/%ff%00/..%2f", None, vec![], 404, "not_found"),
         ("DELETE", "/api/status", None, vec![], 405, "method_not_allowed"),
@@ -41,13 +41,13 @@ async fn every_refusal_is_a_problem_with_a_code_and_a_sentence() {
         ("GET", "/api/ready?role=nobody", None, vec![], 404, "not_found"),
         ("POST", "/api/corrections", None, vec![], 401, "unauthorized"),
         ("POST", "/api/corrections", Some("wrong"), vec![], 401, "unauthorized"),
-        ("POST", "/api/corrections", Some(api::TOKEN), vec![], 400, "bad_request"),
-        ("POST", "/api/corrections", Some(api::TOKEN), b"\xff\xfe".to_vec(), 400, "bad_request"),
-        ("POST", "/api/corrections", Some(api::TOKEN), deep, 400, "bad_request"),
-        ("POST", "/api/corrections", Some(api::TOKEN), long, 413, "too_large"),
-        ("POST", "/api/anomalies/one", Some(api::TOKEN), b"{}".to_vec(), 404, "not_found"),
-        ("POST", "/api/anomalies/99999999999999999999", Some(api::TOKEN), b"{}".to_vec(), 404, "not_found"),
-        ("POST", "/api/anomalies/%ff", Some(api::TOKEN), b"{}".to_vec(), 400, "bad_request"),
+        ("POST", "/api/corrections", Some(plant::TOKEN), vec![], 400, "bad_request"),
+        ("POST", "/api/corrections", Some(plant::TOKEN), b"\xff\xfe".to_vec(), 400, "bad_request"),
+        ("POST", "/api/corrections", Some(plant::TOKEN), deep, 400, "bad_request"),
+        ("POST", "/api/corrections", Some(plant::TOKEN), long, 413, "too_large"),
+        ("POST", "/api/anomalies/one", Some(plant::TOKEN), b"{}".to_vec(), 404, "not_found"),
+        ("POST", "/api/anomalies/99999999999999999999", Some(plant::TOKEN), b"{}".to_vec(), 404, "not_found"),
+        ("POST", "/api/anomalies/%ff", Some(plant::TOKEN), b"{}".to_vec(), 400, "bad_request"),
     ];
     for (method, path, token, body, wanted, code) in cases {
         let (status, kind, text) = node.send(method, path, token, body).await;
@@ -61,8 +61,8 @@ async fn every_refusal_is_a_problem_with_a_code_and_a_sentence() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_loads_nothing_else_and_says_so_to_the_browser() {
-    let (_directory, pool) = api::sqlite().await;
-    let node = api::Node::start("a", api::config(None, true), pool).await;
+    let (_directory, pool) = plant::sqlite().await;
+    let node = plant::Node::start("a", plant::config(None, true), pool).await;
     let url = format!("{}/", node.url);
     let asked = tokio::task::spawn_blocking(move || {
         let mut answer = ureq::get(url).call().unwrap();
@@ -82,10 +82,10 @@ async fn the_page_loads_nothing_else_and_says_so_to_the_browser() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_have_the_hosts_prefix_and_no_machines_names() {
-    let (_directory, pool) = api::sqlite().await;
-    api::counted(&pool).await;
-    let node = api::Node::start("a", api::config(None, true), pool).await;
-    *node.known.reports.lock().unwrap() = vec![api::report("reader", host::role::State::Running)];
+    let (_directory, pool) = plant::sqlite().await;
+    plant::counted(&pool).await;
+    let node = plant::Node::start("a", plant::config(None, true), pool).await;
+    *node.known.reports.lock().unwrap() = vec![plant::report("reader", host::role::State::Running)];
     node.get("/api/production").await;
     node.send("GET", "/made-up/path", None, Vec::new()).await;
     let (status, kind, text) = node.send("GET", "/metrics", None, Vec::new()).await;
@@ -103,9 +103,9 @@ async fn metrics_have_the_hosts_prefix_and_no_machines_names() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_sends_half_a_request_keeps_nobody_waiting() {
-    use tokio::io::AsyncWriteExt;
-    let (_directory, pool) = api::sqlite().await;
-    let node = api::Node::start("a", api::config(None, true), pool).await;
+    use tokio::io::AsyncWriteExt as _;
+    let (_directory, pool) = plant::sqlite().await;
+    let node = plant::Node::start("a", plant::config(None, true), pool).await;
     let address = node.url.trim_start_matches("http://").to_owned();
     let mut slow = Vec::new();
     for _ in 0..50 {

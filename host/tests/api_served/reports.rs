@@ -1,7 +1,5 @@
 //! What a node says of its roles reaches the database, and not more than once a second.
 
-mod api;
-
 use std::time::Instant;
 
 use host::identity::{BootId, Holder};
@@ -11,16 +9,18 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::plant;
+
 async fn written(pool: Pool) {
     let me = Holder { node: "a".parse().unwrap(), boot: BootId::random() };
-    let (say, said) = watch::channel(vec![api::report("reader", State::Promoting)]);
+    let (say, said) = watch::channel(vec![plant::report("reader", State::Promoting)]);
     let stop = CancellationToken::new();
     let begun = Instant::now();
     let writing = tokio::spawn(reports::keep_written(pool.clone(), me.clone(), said, stop.clone()));
     let mut changes = 0_u64;
     loop {
         changes += 1;
-        let mut report = api::report("reader", State::Running);
+        let mut report = plant::report("reader", State::Running);
         report.reason = format!("change {changes}");
         say.send(vec![report]).unwrap();
         let rows = queries::reports(&pool, reports::FORGOTTEN).await.unwrap();
@@ -32,7 +32,7 @@ async fn written(pool: Pool) {
     }
     let last = format!("change {changes}");
     let ask = || async { json!(queries::reports(&pool, reports::FORGOTTEN).await.unwrap()[0].reason) };
-    api::wait_until("the last word is written", ask, |reason| reason == &json!(last)).await;
+    plant::wait_until("the last word is written", ask, |reason| reason == &json!(last)).await;
     let row = queries::reports(&pool, reports::FORGOTTEN).await.unwrap().remove(0);
     assert_eq!((row.boot_id, row.last_reading_at), (me.boot.to_string(), Some(1_767_225_600_123_456)));
     let most = begun.elapsed().as_secs() + 2;
@@ -48,8 +48,8 @@ async fn written(pool: Pool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_are_written_at_most_once_a_second_on_sqlite() {
-    let (_directory, pool) = api::sqlite().await;
-    api::run(
+    let (_directory, pool) = plant::sqlite().await;
+    plant::run(
         &pool,
         "CREATE TABLE written (n INTEGER);
          CREATE TRIGGER count_insert AFTER INSERT ON plant_role_reports BEGIN INSERT INTO written VALUES (1); END;
@@ -61,8 +61,8 @@ async fn changes_are_written_at_most_once_a_second_on_sqlite() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_are_written_at_most_once_a_second_on_postgres() {
-    let (_server, pool) = api::postgres().await;
-    api::run(
+    let (_server, pool) = plant::postgres().await;
+    plant::run(
         &pool,
         "CREATE TABLE written (n int);
          CREATE FUNCTION count_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO written VALUES (1); RETURN NULL; END $$;

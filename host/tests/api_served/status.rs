@@ -1,13 +1,13 @@
 //! Any node answers for the plant, the same, and goes on answering while the database is away.
 
-mod api;
-
 use std::time::{Duration, Instant};
 
 use host::identity::Holder;
 use host::role::State;
 use host::store::{Pool, reports};
 use serde_json::{Value, json};
+
+use super::plant;
 
 /// Two nodes, `a` holds the reader at epoch 7; the lease lasts a minute.
 async fn held_by_a(pool: &Pool, a: &Holder, b: &Holder) {
@@ -17,10 +17,10 @@ async fn held_by_a(pool: &Pool, a: &Holder, b: &Holder) {
              VALUES ('{}', '{}', 'http://127.0.0.1:{port}', '0.1.0', NOW, NOW)",
             holder.node, holder.boot
         );
-        api::run(pool, &sql).await;
+        plant::run(pool, &sql).await;
     }
     let boot = a.boot;
-    api::run(
+    plant::run(
         pool,
         &format!(
             "INSERT INTO plant_fences (role, partition, timeline, epoch, node, boot_id) VALUES ('reader', '', 1, 7, 'a', '{boot}');
@@ -31,8 +31,8 @@ async fn held_by_a(pool: &Pool, a: &Holder, b: &Holder) {
         ),
     )
     .await;
-    reports::write(pool, a, &[api::report("reader", State::Running)]).await.unwrap();
-    reports::write(pool, b, &[api::report("reader", State::Standby)]).await.unwrap();
+    reports::write(pool, a, &[plant::report("reader", State::Running)]).await.unwrap();
+    reports::write(pool, b, &[plant::report("reader", State::Standby)]).await.unwrap();
 }
 
 fn without_what_may_differ(mut status: Value) -> Value {
@@ -54,10 +54,10 @@ fn reader(status: &Value) -> &Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_answers_the_same_for_the_plant() {
-    let (_server, pool) = api::postgres().await;
-    let config = api::config(Some(60), true);
-    let a = api::Node::start("a", config.clone(), pool.clone()).await;
-    let b = api::Node::start("b", config, pool.clone()).await;
+    let (_server, pool) = plant::postgres().await;
+    let config = plant::config(Some(60), true);
+    let a = plant::Node::start("a", config.clone(), pool.clone()).await;
+    let b = plant::Node::start("b", config, pool.clone()).await;
     held_by_a(&pool, &a.me, &b.me).await;
     let (_, by_a) = a.get("/api/status").await;
     let (_, by_b) = b.get("/api/status").await;
@@ -84,12 +84,12 @@ async fn every_node_answers_the_same_for_the_plant() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_whose_lease_has_run_out_is_vacant() {
-    let (_server, pool) = api::postgres().await;
-    let config = api::config(Some(60), true);
-    let a = api::Node::start("a", config.clone(), pool.clone()).await;
-    let b = api::Node::start("b", config, pool.clone()).await;
+    let (_server, pool) = plant::postgres().await;
+    let config = plant::config(Some(60), true);
+    let a = plant::Node::start("a", config.clone(), pool.clone()).await;
+    let b = plant::Node::start("b", config, pool.clone()).await;
     held_by_a(&pool, &a.me, &b.me).await;
-    api::run(
+    plant::run(
         &pool,
         "UPDATE plant_leases SET expires_at = NOW - interval '1 second';
          UPDATE plant_nodes SET heartbeat_at = NOW - interval '2 minutes' WHERE node = 'a'",
@@ -105,19 +105,19 @@ async fn a_role_whose_lease_has_run_out_is_vacant() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_database_is_away_the_last_known_is_answered_and_said_to_be_old() {
-    let (mut server, pool) = api::postgres().await;
-    api::counted(&pool).await;
-    let a = api::Node::start("a", api::config(Some(60), true), pool.clone()).await;
-    let b = api::Node::start("b", api::config(Some(60), true), pool.clone()).await;
+    let (mut server, pool) = plant::postgres().await;
+    plant::counted(&pool).await;
+    let a = plant::Node::start("a", plant::config(Some(60), true), pool.clone()).await;
+    let b = plant::Node::start("b", plant::config(Some(60), true), pool.clone()).await;
     held_by_a(&pool, &a.me, &b.me).await;
-    *a.known.reports.lock().unwrap() = vec![api::report("reader", State::Running)];
+    *a.known.reports.lock().unwrap() = vec![plant::report("reader", State::Running)];
     b.get("/api/status").await;
     b.get("/api/production").await;
     a.get("/api/status").await;
     server.kill().unwrap();
 
     let away = |status: &Value| status["stale"] == true;
-    let status = api::wait_until("b answers from before", || async { b.get("/api/status").await.1 }, away).await;
+    let status = plant::wait_until("b answers from before", || async { b.get("/api/status").await.1 }, away).await;
     assert_eq!(status["database"]["reachable"], false);
     assert!(status["database"]["error"].is_string() && status["database"]["since"].is_string(), "{status}");
     assert_eq!(reader(&status)["holder"], "a");
@@ -129,8 +129,8 @@ async fn while_the_database_is_away_the_last_known_is_answered_and_said_to_be_ol
     assert_eq!(b.get("/api/health").await.0, 200);
     assert_eq!(b.get("/api/takeovers").await.1["code"], "database_unreachable", "nothing was known of these");
 
-    *a.known.reports.lock().unwrap() = vec![api::report("reader", State::Standby)];
-    let status = api::wait_until("a answers from before", || async { a.get("/api/status").await.1 }, away).await;
+    *a.known.reports.lock().unwrap() = vec![plant::report("reader", State::Standby)];
+    let status = plant::wait_until("a answers from before", || async { a.get("/api/status").await.1 }, away).await;
     assert_eq!(
         (reader(&status)["holder"].as_str(), reader(&status)["here"].as_bool()),
         (None, Some(false)),
@@ -139,7 +139,7 @@ async fn while_the_database_is_away_the_last_known_is_answered_and_said_to_be_ol
 
     server.run().unwrap();
     let back = |status: &Value| status["stale"] == false;
-    let status = api::wait_until("the database is seen again", || async { b.get("/api/status").await.1 }, back).await;
+    let status = plant::wait_until("the database is seen again", || async { b.get("/api/status").await.1 }, back).await;
     assert_eq!(
         (status["database"]["reachable"].as_bool(), status["database"]["error"].clone()),
         (Some(true), Value::Null)
@@ -151,7 +151,7 @@ async fn a_database_that_swallows_everything_delays_no_answer_beyond_its_bound()
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("postgres://postgres@{}/postgres", silent.local_addr().unwrap());
     let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy(&url).unwrap();
-    let node = api::Node::start("a", api::config(Some(60), true), Pool::Postgres(pool)).await;
+    let node = plant::Node::start("a", plant::config(Some(60), true), Pool::Postgres(pool)).await;
     let begun = Instant::now();
     let (code, status) = node.get("/api/status").await;
     assert_eq!((code, status["stale"].as_bool(), status["age_ms"].clone()), (200, Some(true), Value::Null));
@@ -163,8 +163,8 @@ async fn a_database_that_swallows_everything_delays_no_answer_beyond_its_bound()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_ready_for_a_role_only_where_the_role_runs() {
-    let (_directory, pool) = api::sqlite().await;
-    let node = api::Node::start("a", api::config(Some(60), true), pool).await;
+    let (_directory, pool) = plant::sqlite().await;
+    let node = plant::Node::start("a", plant::config(Some(60), true), pool).await;
     let cases = [
         (State::Standby, 503, "standby"),
         (State::Promoting, 503, "promoting"),
@@ -173,7 +173,7 @@ async fn a_node_is_ready_for_a_role_only_where_the_role_runs() {
         (State::Held, 503, "standby"),
     ];
     for (state, code, role) in cases {
-        *node.known.reports.lock().unwrap() = vec![api::report("reader", state)];
+        *node.known.reports.lock().unwrap() = vec![plant::report("reader", state)];
         let (seen, ready) = node.get("/api/ready?role=reader").await;
         assert_eq!((seen, ready["role"].as_str(), ready["ready"].as_bool()), (code, Some(role), Some(code == 200)));
     }
@@ -183,11 +183,11 @@ async fn a_node_is_ready_for_a_role_only_where_the_role_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_beyond_64_bits_signed_are_exact_and_a_counter_that_was_never_read_is_named() {
-    let (_directory, sqlite) = api::sqlite().await;
-    let (_server, postgres) = api::postgres().await;
+    let (_directory, sqlite) = plant::sqlite().await;
+    let (_server, postgres) = plant::postgres().await;
     for pool in [sqlite, postgres] {
-        api::counted(&pool).await;
-        let node = api::Node::start("a", api::config(None, true), pool).await;
+        plant::counted(&pool).await;
+        let node = plant::Node::start("a", plant::config(None, true), pool).await;
         let (_, _, text) = node.send("GET", "/api/production", None, Vec::new()).await;
         assert!(text.contains("\"baseline\":18446744073709551615"), "{text}");
         let production: Value = serde_json::from_str(&text).unwrap();
@@ -203,9 +203,9 @@ async fn counts_beyond_64_bits_signed_are_exact_and_a_counter_that_was_never_rea
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_node_without_redundancy_answers_for_its_own_roles() {
-    let (_directory, pool) = api::sqlite().await;
-    let node = api::Node::start("a", api::config(None, true), pool).await;
-    *node.known.reports.lock().unwrap() = vec![api::report("reader", State::Running)];
+    let (_directory, pool) = plant::sqlite().await;
+    let node = plant::Node::start("a", plant::config(None, true), pool).await;
+    *node.known.reports.lock().unwrap() = vec![plant::report("reader", State::Running)];
     let (_, status) = node.get("/api/status").await;
     assert_eq!(status["ha"], json!({ "enabled": false }));
     assert_eq!((status["stale"].as_bool(), status["nodes"][0]["live"].as_bool()), (Some(false), Some(true)));
