@@ -295,7 +295,7 @@ async fn an_encrypted_server_is_trusted_by_moving_its_certificate() {
     let mut server = Asyncua::start(Setup { users, secure: true, ..Setup::default() }).unwrap();
     server.add("s=FILL01.Good", "UInt32", json!(3)).unwrap();
     let pki = TempDir::new().unwrap();
-    for (security, told) in [(Security::Basic256Sha256, "Basic256Sha256"), (Security::Aes256Sha256RsaPss, "Aes256Sha256RsaPss")] {
+    for (security, told) in [(Security::Basic256Sha256, "Basic256Sha256"), (Security::Aes256Sha256RsaPss, "Aes256-Sha256-RsaPss")] {
         let secure = |config: &mut OpcConnection| {
             config.security = security;
             config.pki = pki.path().to_owned();
