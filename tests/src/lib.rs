@@ -4,8 +4,12 @@
 //! and says so.
 
 pub mod asyncua;
+pub mod node;
+pub mod plant;
 pub mod postgres;
 pub mod process;
 
 pub use asyncua::Asyncua;
+pub use node::Node;
+pub use plant::Plant;
 pub use postgres::Postgres;

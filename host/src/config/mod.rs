@@ -3,13 +3,29 @@
 //! `plant.toml` is read in two stages, as typed (`raw`) and as meant (the types here). Everything behind the configuration sees only
 //! the second kind.
 
+mod connections;
+mod database;
+pub mod duration;
+mod findings;
+mod later;
+mod load;
+mod machines;
+mod node;
+mod raw;
+mod roles;
+mod size;
+mod suggest;
+
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::identity::RoleName;
+
+pub use findings::{ConfigErrors, Finding};
 
 /// One plant, as its `plant.toml` means it.
 #[derive(Debug, Clone)]
@@ -54,7 +70,7 @@ pub struct Plant {
 }
 
 /// `[store]`: where the plant's database is.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Store {
     /// One file; one node.
     Sqlite {
@@ -70,8 +86,21 @@ pub enum Store {
     },
 }
 
+/// Shows no password: what is logged by accident must not give one away.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite { path } => f.debug_struct("Sqlite").field("path", path).finish(),
+            Self::Postgres { urls, .. } => {
+                let shown: Vec<String> = urls.iter().map(|url| database::without_password(url)).collect();
+                f.debug_struct("Postgres").field("urls", &shown).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
 /// `[serve]`: the HTTP side.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Serve {
     /// The address to listen on.
     pub bind: String,
@@ -83,6 +112,15 @@ pub struct Serve {
     pub secret_key: Option<String>,
     /// The bearer token for writes; without one, writes over HTTP are refused.
     pub token: Option<String>,
+}
+
+/// Shows neither key nor token.
+impl fmt::Debug for Serve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Serve");
+        shown.field("bind", &self.bind).field("api_port", &self.api_port).field("advertise", &self.advertise);
+        shown.finish_non_exhaustive()
+    }
 }
 
 /// `[redundancy]`: leases.
@@ -105,7 +143,7 @@ pub enum Security {
 }
 
 /// `[opc.NAME]`: one OPC UA server.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct OpcConnection {
     /// `opc.tcp://host:port/path`.
     pub endpoint: String,
@@ -125,6 +163,15 @@ pub struct OpcConnection {
     pub pki: PathBuf,
     /// This client's own certificate (DER) where it is not the generated one in `pki/own`; its key lies beside it as `.pem`.
     pub certificate: Option<PathBuf>,
+}
+
+/// Shows no password.
+impl fmt::Debug for OpcConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("OpcConnection");
+        shown.field("endpoint", &self.endpoint).field("security", &self.security);
+        shown.field("user", &self.user.as_ref().map(|(name, _)| name)).finish_non_exhaustive()
+    }
 }
 
 /// `[roles.NAME]`: one role.

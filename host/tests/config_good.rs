@@ -1,0 +1,103 @@
+//! A plant that uses every key of the contract is read as it is meant.
+
+use std::path::Path;
+use std::time::Duration;
+
+use host::config::{Config, OnFall, OnReset, Security, StateMap, Store, Uncertain};
+
+fn environment(name: &str) -> Option<String> {
+    matches!(name, "PLANT_SECRET" | "PLANT_TOKEN").then(|| "0123456789abcdef".to_owned())
+}
+
+fn load(text: &str) -> Config {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("plant.toml");
+    std::fs::write(&file, text).unwrap();
+    Config::load_with(&file, &environment).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn every_key() -> Config {
+    let text = include_str!("config_good/plant.toml");
+    load(text)
+}
+
+#[test]
+fn a_plant_with_only_a_name_has_defaults_that_suit_a_small_plant() {
+    let config = load("[plant]\nname = \"bottling\"\n");
+    assert_eq!(config.plant.timezone, "UTC");
+    assert!(!config.plant.simulated);
+    assert_eq!((config.serve.bind.as_str(), config.serve.api_port), ("127.0.0.1", 8080));
+    assert!(config.redundancy.is_none());
+    let Store::Sqlite { path } = config.store else { panic!("SQLite is the default") };
+    assert!(path.ends_with("plant.db"));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+#[test]
+fn every_key_of_a_counter_is_read() {
+    let config = every_key();
+    let machine = &config.machines[0];
+    let good = machine.good.as_ref().unwrap();
+    assert_eq!(good.node, "nsu=urn:plant:simulator;s=FILL01.GoodCount");
+    assert_eq!((good.on_fall, good.rollover, good.max_delta), (OnFall::Rollover, Some(65536), Some(5000)));
+    assert_eq!((good.on_reset, good.uncertain), (OnReset::FromZero, Uncertain::Book));
+    assert_eq!((good.restart_glitch, good.max_rate), (Duration::from_secs(30), Some(20.0)));
+    let Some(StateMap::Numbers(map)) = machine.state.as_ref().map(|state| &state.map) else { panic!("a map") };
+    assert_eq!(map.get(&4).map(String::as_str), Some("down"));
+}
+
+#[test]
+fn roles_keep_their_own_configuration_as_json() {
+    let config = every_key();
+    let label = config.roles.iter().find(|(name, _)| name.as_str() == "label").unwrap().1;
+    assert_eq!(
+        label.config,
+        serde_json::json!({ "printer": "line-1", "copies": 2, "scale": 1.5, "nested": { "on": true } })
+    );
+    assert_eq!(label.partitions, ["line-1"]);
+    assert_eq!(label.limits.memory_bytes, 32 << 20);
+    assert_eq!(label.limits.call, Duration::from_secs(5));
+    assert_eq!(label.timers.get("tick"), Some(&Duration::from_secs(1)));
+    let reader = config.roles.iter().find(|(name, _)| name.as_str() == "reader").unwrap().1;
+    assert_eq!((reader.module.as_str(), reader.partitions.as_slice()), ("reader", [String::new()].as_slice()));
+}
+
+#[test]
+fn redundancy_and_secrets_are_read() {
+    let config = every_key();
+    assert_eq!(config.redundancy.as_ref().map(|r| r.lease), Some(Duration::from_secs(4)));
+    assert_eq!(config.serve.secret_key.as_deref(), Some("0123456789abcdef"));
+    assert_eq!(config.opc.get("line").map(|line| line.security), Some(Security::Basic256Sha256));
+}
+
+#[test]
+fn what_this_version_does_not_do_yet_is_said() {
+    let config = every_key();
+    let text = config.warnings.join("\n");
+    for key in ["bus is read", "series is read", "alerts is read", "roles.label.allow is read"] {
+        assert!(text.contains(key), "{key} in {text}");
+    }
+    assert!(text.contains("machines[FILL01].scrap.max_rate is missing"), "{text}");
+}
+
+#[test]
+fn what_is_logged_by_accident_shows_no_secret() {
+    let config = every_key();
+    let shown = format!("{config:?}");
+    assert!(!shown.contains("0123456789abcdef"), "{shown}");
+}
+
+#[test]
+fn the_machines_connection_may_be_left_out_where_there_is_only_one() {
+    let config = load(
+        "[plant]\nname = \"p\"\n[opc.line]\nendpoint = \"opc.tcp://plc:4840\"\n[[machines]]\ncode = \"M\"\nline = \"l\"\n\
+         good = { node = \"nsu=urn:x;i=5\", max_rate = 1 }\n",
+    );
+    assert_eq!(config.machines[0].connection, "line");
+}
+
+#[test]
+fn a_path_without_a_directory_is_relative_to_the_current_one() {
+    let error = Config::load_with(Path::new("no-such-plant.toml"), &environment).unwrap_err();
+    assert!(error.to_string().starts_with("no-such-plant.toml: "));
+}
