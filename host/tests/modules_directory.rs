@@ -1,5 +1,7 @@
 //! Which modules a node finds, which it refuses and with which words, and that one bad module stops no other.
 
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test ends where it fails")]
+
 mod guests;
 
 use std::collections::BTreeMap;
@@ -11,7 +13,7 @@ use host::cli::role::list;
 use host::config::{Limits, Role};
 use host::engine::{Compiler, Engine};
 use host::identity::RoleName;
-use host::role::bundled::Bundled;
+use host::role::bundled::{Bundled, Roles};
 use host::role::directory::{Catalogue, Directory};
 use host::role::module::Origin;
 use serde_json::{Value, json};
@@ -55,10 +57,10 @@ impl Plant {
     }
 
     async fn load(&self, only_used: bool) -> Catalogue {
-        let bundled = [Bundled { name: "reader", wasm: &self.bundled }];
+        let modules = [Bundled { name: "reader", wasm: &self.bundled }];
+        let bundled = Roles { names: &["reader", "floor"], modules: &modules };
         let guests = self.folder.path().join("guests");
-        let directory =
-            Directory { path: Some(&guests), bundled: &bundled, roles: &self.roles, dev: self.dev, only_used };
+        let directory = Directory { path: Some(&guests), bundled, roles: &self.roles, dev: self.dev, only_used };
         let mut linker = Linker::<()>::new(self.engine.wasmtime());
         let mut log = linker.instance("plant:log/log@1.0.0").unwrap();
         log.func_wrap("log", |_, (_line,): (String,)| Ok(())).unwrap();
@@ -213,6 +215,20 @@ async fn a_file_takes_the_place_of_a_bundled_role_only_when_that_was_said() {
 }
 
 #[tokio::test]
+async fn a_file_that_goes_by_the_name_of_a_role_the_host_was_built_without_is_refused_until_it_is_pinned() {
+    let mut plant = Plant::new();
+    plant.put("floor.wasm", Guest { manifest: Some("name = \"floor\"\nversion = \"1\""), ..Guest::default() }.build());
+    let reason = plant.reason("floor").await;
+    assert!(
+        reason.starts_with("floor is a role that comes with the host, and this one was built without it"),
+        "{reason}"
+    );
+    let its = reason.split('"').nth(1).unwrap().to_owned();
+    plant.role("floor", Some(&its), Value::Null);
+    assert_eq!(plant.for_role(&plant.load(false).await, "floor"), Ok(its));
+}
+
+#[tokio::test]
 async fn a_module_that_is_not_the_pinned_one_is_refused_with_both_hashes() {
     let mut plant = Plant::new();
     plant.put("label.wasm", label().build());
@@ -260,7 +276,8 @@ async fn a_folder_that_is_not_there_holds_no_modules() {
     let plant = Plant::new();
     let roles = BTreeMap::new();
     let path = Some(Path::new("/nonexistent/guests"));
-    let directory = Directory { path, bundled: &[], roles: &roles, dev: false, only_used: false };
+    let directory =
+        Directory { path, bundled: Roles { names: &[], modules: &[] }, roles: &roles, dev: false, only_used: false };
     let catalogue = directory.load(&plant.engine, &Linker::<()>::new(plant.engine.wasmtime())).await;
     assert_eq!((catalogue.iter().count(), catalogue.warnings.len()), (0, 0));
 }

@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use opcua::client::{Client, ClientBuilder, IdentityToken, Session, SessionActivity, SessionPollResult, SubscriptionActivity};
+use opcua::client::{
+    Client, ClientBuilder, IdentityToken, Session, SessionActivity, SessionPollResult, SubscriptionActivity,
+};
 use opcua::crypto::SecurityPolicy;
 use opcua::types::{
-    EndpointDescription, Error, MessageSecurityMode, ReadValueId, StatusCode, TimestampsToReturn, UserTokenType, VariableId, Variant,
+    EndpointDescription, Error, MessageSecurityMode, ReadValueId, StatusCode, TimestampsToReturn, UserTokenType,
+    VariableId, Variant,
 };
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -124,11 +127,14 @@ fn build(name: &str, config: &OpcConnection) -> Result<Client, Refusal> {
         let own = pki::own(config).map_err(|reason| Refusal::new(Pause::Long, reason))?;
         builder = builder.certificate_path(own.certificate).private_key_path(own.key);
     }
-    builder.client().map_err(|e| Refusal::new(Pause::Long, format!("the OPC UA client could not be set up: {}", e.join(", "))))
+    builder
+        .client()
+        .map_err(|e| Refusal::new(Pause::Long, format!("the OPC UA client could not be set up: {}", e.join(", "))))
 }
 
 async fn dial(client: Client, config: &OpcConnection) -> Result<Open, Refusal> {
-    let offered = client.get_server_endpoints_from_url(config.endpoint.as_str()).await.map_err(|e| explain(&e, config))?;
+    let offered =
+        client.get_server_endpoints_from_url(config.endpoint.as_str()).await.map_err(|e| explain(&e, config))?;
     let endpoint = choose(offered, config)?;
     if config.security != Security::None {
         let store = client.certificate_store().read();
@@ -152,9 +158,14 @@ async fn dial(client: Client, config: &OpcConnection) -> Result<Open, Refusal> {
             let sign = match events.next().await {
                 None => break StatusCode::BadConnectionClosed,
                 // Not polled again, the event loop does not reconnect.
-                Some(Err(status) | Ok(SessionPollResult::ConnectionLost(status) | SessionPollResult::ReconnectFailed(status))) => break status,
+                Some(
+                    Err(status)
+                    | Ok(SessionPollResult::ConnectionLost(status) | SessionPollResult::ReconnectFailed(status)),
+                ) => break status,
                 Some(Ok(SessionPollResult::SessionActivity(SessionActivity::KeepAliveSucceeded))) => Sign::Alive,
-                Some(Ok(SessionPollResult::SessionActivity(SessionActivity::KeepAliveFailed(status)))) => Sign::Trouble("a keep-alive", status),
+                Some(Ok(SessionPollResult::SessionActivity(SessionActivity::KeepAliveFailed(status)))) => {
+                    Sign::Trouble("a keep-alive", status)
+                }
                 Some(Ok(SessionPollResult::Subscription(
                     SubscriptionActivity::PublishFailed(status) | SubscriptionActivity::FatalFailure(status),
                 ))) => Sign::Trouble("a publish request", status),
@@ -269,7 +280,11 @@ fn choose(offered: Vec<EndpointDescription>, config: &OpcConnection) -> Result<E
         seen.dedup();
         return Err(Refusal::new(
             Pause::Long,
-            format!("{} does not offer security {wanted} {mode}; it offers {}: set `security` to one of them", config.endpoint, seen.join(", ")),
+            format!(
+                "{} does not offer security {wanted} {mode}; it offers {}: set `security` to one of them",
+                config.endpoint,
+                seen.join(", ")
+            ),
         ));
     }
     let takes = |e: &EndpointDescription| e.user_identity_tokens.iter().flatten().any(|t| t.token_type == token);
@@ -278,10 +293,13 @@ fn choose(offered: Vec<EndpointDescription>, config: &OpcConnection) -> Result<E
             endpoint.endpoint_url = config.endpoint.as_str().into();
             Ok(endpoint)
         }
-        None if config.user.is_some() => {
-            Err(Refusal::new(Pause::Long, format!("{} takes no user and password with this security: leave `user` out", config.endpoint)))
+        None if config.user.is_some() => Err(Refusal::new(
+            Pause::Long,
+            format!("{} takes no user and password with this security: leave `user` out", config.endpoint),
+        )),
+        None => {
+            Err(Refusal::new(Pause::Long, format!("{} wants a user: set `user` and `password_env`", config.endpoint)))
         }
-        None => Err(Refusal::new(Pause::Long, format!("{} wants a user: set `user` and `password_env`", config.endpoint))),
     }
 }
 
@@ -289,19 +307,35 @@ fn choose(offered: Vec<EndpointDescription>, config: &OpcConnection) -> Result<E
 fn explain(error: &Error, config: &OpcConnection) -> Refusal {
     let endpoint = &config.endpoint;
     let (pause, reason) = match error.status() {
-        StatusCode::BadIdentityTokenRejected | StatusCode::BadUserAccessDenied | StatusCode::BadIdentityTokenInvalid => {
-            let who = config.user.as_ref().map_or("an anonymous user".to_owned(), |(user, _)| format!("the user {user:?}"));
+        StatusCode::BadIdentityTokenRejected
+        | StatusCode::BadUserAccessDenied
+        | StatusCode::BadIdentityTokenInvalid => {
+            let who =
+                config.user.as_ref().map_or("an anonymous user".to_owned(), |(user, _)| format!("the user {user:?}"));
             (Pause::Long, format!("{endpoint} refused {who}: check `user` and its password"))
         }
-        StatusCode::BadSecurityChecksFailed | StatusCode::BadCertificateUntrusted | StatusCode::BadCertificateInvalid => {
+        StatusCode::BadSecurityChecksFailed
+        | StatusCode::BadCertificateUntrusted
+        | StatusCode::BadCertificateInvalid => {
             let own = own_certificate(&config.pki, config.certificate.as_deref());
-            (Pause::Long, format!("{endpoint} does not trust this host: have it trust the certificate {own} ({})", error.status()))
+            (
+                Pause::Long,
+                format!(
+                    "{endpoint} does not trust this host: have it trust the certificate {own} ({})",
+                    error.status()
+                ),
+            )
         }
-        StatusCode::BadTcpEndpointUrlInvalid | StatusCode::BadInvalidArgument => {
-            (Pause::Short, format!("{endpoint} is not reachable: its name is unknown or it is no address like opc.tcp://host:4840"))
+        StatusCode::BadTcpEndpointUrlInvalid | StatusCode::BadInvalidArgument => (
+            Pause::Short,
+            format!("{endpoint} is not reachable: its name is unknown or it is no address like opc.tcp://host:4840"),
+        ),
+        StatusCode::BadCommunicationError => {
+            (Pause::Short, format!("{endpoint} is not reachable: is the server running and the port right?"))
         }
-        StatusCode::BadCommunicationError => (Pause::Short, format!("{endpoint} is not reachable: is the server running and the port right?")),
-        StatusCode::BadTooManySessions | StatusCode::BadTcpNotEnoughResources | StatusCode::BadMaxConnectionsReached => {
+        StatusCode::BadTooManySessions
+        | StatusCode::BadTcpNotEnoughResources
+        | StatusCode::BadMaxConnectionsReached => {
             (Pause::Busy, format!("{endpoint} has no free session: close another client's ({})", error.status()))
         }
         status => (Pause::Short, format!("{endpoint} could not be connected to: {status}")),

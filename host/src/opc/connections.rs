@@ -165,8 +165,11 @@ impl Connections {
     fn link(&self, connection: &str) -> Result<Arc<Link>, OpcError> {
         self.links.get(connection).cloned().ok_or_else(|| {
             let known: Vec<&str> = self.links.keys().map(String::as_str).collect();
-            let known = if known.is_empty() { "there is none".to_owned() } else { format!("there is {}", known.join(", ")) };
-            OpcError::Denied(format!("no OPC UA connection is named {connection:?}: {known}; add [opc.{connection}] to plant.toml"))
+            let known =
+                if known.is_empty() { "there is none".to_owned() } else { format!("there is {}", known.join(", ")) };
+            OpcError::Denied(format!(
+                "no OPC UA connection is named {connection:?}: {known}; add [opc.{connection}] to plant.toml"
+            ))
         })
     }
 
@@ -175,7 +178,8 @@ impl Connections {
         let mut grouped: BTreeMap<String, Vec<(u32, Node)>> = BTreeMap::new();
         for number in numbers {
             let item = usize::try_from(*number).ok().and_then(|n| items.by_number.get(n));
-            let item = item.ok_or_else(|| OpcError::Denied(format!("item {number} is not one that resolve gave out")))?;
+            let item =
+                item.ok_or_else(|| OpcError::Denied(format!("item {number} is not one that resolve gave out")))?;
             grouped.entry(item.connection.clone()).or_default().push((*number, item.node.clone()));
         }
         Ok(grouped)

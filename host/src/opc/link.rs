@@ -169,7 +169,8 @@ impl Link {
     pub(super) fn status(&self, name: impl Fn(u32) -> String) -> ConnectionStatus {
         let losses = self.queue.losses(&self.name);
         let bad = lock(&self.bad);
-        let named = bad.iter().take(BAD_NAMED).map(|(item, status)| (name(*item), StatusCode::from(*status).to_string()));
+        let named =
+            bad.iter().take(BAD_NAMED).map(|(item, status)| (name(*item), StatusCode::from(*status).to_string()));
         let (named, bad_items) = (named.collect(), bad.len());
         drop(bad);
         let told = lock(&self.told);

@@ -150,7 +150,9 @@ mod tests {
 
     #[test]
     fn what_is_no_node_id_is_refused_with_what_is_wanted() {
-        for text in ["", "nsu=", "nsu=urn:x", "nsu=;s=a", "nsu=urn:x;q=1", "i=-1", "i=", "g=nope", "b=%", "ns=;s=a", "s"] {
+        for text in
+            ["", "nsu=", "nsu=urn:x", "nsu=;s=a", "nsu=urn:x;q=1", "i=-1", "i=", "g=nope", "b=%", "ns=;s=a", "s"]
+        {
             let error = text.parse::<Node>().map(|n| n.to_string()).unwrap_err().to_string();
             assert!(error.starts_with("node id "), "{text}: {error}");
         }

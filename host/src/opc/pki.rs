@@ -49,7 +49,10 @@ pub(super) fn own(config: &OpcConnection) -> Result<Own, String> {
     };
     for file in [&own.certificate, &own.key] {
         if !file.exists() {
-            return Err(format!("{} is missing: a certificate (.der) and its key (.pem) lie side by side", file.display()));
+            return Err(format!(
+                "{} is missing: a certificate (.der) and its key (.pem) lie side by side",
+                file.display()
+            ));
         }
     }
     fs::set_permissions(&own.key, fs::Permissions::from_mode(0o600))
@@ -87,7 +90,11 @@ fn generate(pki: &Path) -> Result<(), String> {
 }
 
 /// Whether the server's certificate is one that a person trusts, for the address that we use.
-pub(super) fn check_server(store: &CertificateStore, endpoint: &EndpointDescription, config: &OpcConnection) -> Result<(), String> {
+pub(super) fn check_server(
+    store: &CertificateStore,
+    endpoint: &EndpointDescription,
+    config: &OpcConnection,
+) -> Result<(), String> {
     let address = &config.endpoint;
     let certificate = X509::from_byte_string(&endpoint.server_certificate)
         .map_err(|e| format!("{address} shows no usable certificate: {e}"))?;
@@ -108,7 +115,7 @@ pub(super) fn check_server(store: &CertificateStore, endpoint: &EndpointDescript
     certificate.is_hostname_valid(&host).map_err(|_| {
         format!("the certificate of {address} does not name {host}: use a name in it as the endpoint, or have the server's certificate renewed")
     })?;
-    certificate
-        .is_time_valid(&chrono::Utc::now())
-        .map_err(|_| format!("the certificate of {address} is not valid at this time: check both clocks, or have it renewed"))
+    certificate.is_time_valid(&chrono::Utc::now()).map_err(|_| {
+        format!("the certificate of {address} is not valid at this time: check both clocks, or have it renewed")
+    })
 }

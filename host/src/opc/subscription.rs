@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use opcua::client::{MonitoredItemMap, OnSubscriptionNotificationCore};
 use opcua::types::{
-    DataChangeNotification, ExtensionObject, MonitoredItemCreateRequest, MonitoringMode, MonitoringParameters, NotificationMessage,
-    ReadValueId, StatusChangeNotification, StatusCode, TimestampsToReturn,
+    DataChangeNotification, ExtensionObject, MonitoredItemCreateRequest, MonitoringMode, MonitoringParameters,
+    NotificationMessage, ReadValueId, StatusChangeNotification, StatusCode, TimestampsToReturn,
 };
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
@@ -166,7 +166,8 @@ impl Subscriptions {
                 continue;
             }
             retried |= failed.is_some_and(|failed| failed.status == StatusCode::BadNodeIdUnknown);
-            let publish_ms = if wanted.how.publish_ms == 0 { millis(self.link.config.publish) } else { wanted.how.publish_ms };
+            let publish_ms =
+                if wanted.how.publish_ms == 0 { millis(self.link.config.publish) } else { wanted.how.publish_ms };
             by_interval.entry(publish_ms).or_default().push((item, wanted));
         }
         // A server that is still starting may get the namespace later.
@@ -225,7 +226,8 @@ impl Subscriptions {
     }
 
     fn request(&self, item: u32, node: ReadValueId, wanted: &Wanted) -> MonitoredItemCreateRequest {
-        let sampling_ms = if wanted.how.sampling_ms == 0 { millis(self.link.config.sampling) } else { wanted.how.sampling_ms };
+        let sampling_ms =
+            if wanted.how.sampling_ms == 0 { millis(self.link.config.sampling) } else { wanted.how.sampling_ms };
         let parameters = MonitoringParameters {
             client_handle: item.saturating_add(1),
             sampling_interval: f64::from(sampling_ms),
@@ -257,10 +259,15 @@ impl Subscriptions {
         let key = self.next_key;
         let sink = Sink { key, out: self.sink.clone(), link: self.link.clone() };
         let session = &self.live.session;
-        let created = session.create_subscription(interval, lifetime, keep_alive, NOTIFICATIONS_PER_PUBLISH, 0, true, sink).await;
+        let created =
+            session.create_subscription(interval, lifetime, keep_alive, NOTIFICATIONS_PER_PUBLISH, 0, true, sink).await;
         let id = created.map_err(|e| e.status())?;
         // The server may have made the intervals longer than was asked for.
-        let revised = session.subscription_state().lock().get(id).map(|s| s.publishing_interval().saturating_mul(s.max_keep_alive_count()));
+        let revised = session
+            .subscription_state()
+            .lock()
+            .get(id)
+            .map(|s| s.publishing_interval().saturating_mul(s.max_keep_alive_count()));
         let silence = silence.max(revised.unwrap_or_default().saturating_mul(2));
         self.open.push(Subscription {
             key,

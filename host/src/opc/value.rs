@@ -48,7 +48,9 @@ pub(super) fn value(variant: Variant) -> Value {
         Variant::ExpandedNodeId(id) => Value::Other("ExpandedNodeId".to_owned(), id.to_string()),
         Variant::QualifiedName(name) => Value::Other("QualifiedName".to_owned(), name.name.as_ref().to_owned()),
         Variant::XmlElement(xml) => Value::Other("XmlElement".to_owned(), shortened(xml.to_string())),
-        Variant::ExtensionObject(object) => Value::Other("ExtensionObject".to_owned(), shortened(format!("{object:?}"))),
+        Variant::ExtensionObject(object) => {
+            Value::Other("ExtensionObject".to_owned(), shortened(format!("{object:?}")))
+        }
         Variant::DataValue(data) => Value::Other("DataValue".to_owned(), shortened(format!("{data:?}"))),
         Variant::DiagnosticInfo(info) => Value::Other("DiagnosticInfo".to_owned(), shortened(format!("{info:?}"))),
     }
@@ -153,8 +155,12 @@ mod tests {
         let reals = vec![Variant::Double(1.5), Variant::Double(2.0)];
         assert_eq!(value(array(VariantScalarTypeId::Double, reals)), Value::Reals(vec![1.5, 2.0]));
         let flags = vec![Variant::Boolean(true), Variant::Boolean(false)];
-        assert_eq!(value(array(VariantScalarTypeId::Boolean, flags)), Value::Other("Boolean[]".to_owned(), "[true, false]".to_owned()));
-        let grid = Array::new_multi(VariantScalarTypeId::Byte, vec![Variant::Byte(1), Variant::Byte(2)], vec![1, 2]).unwrap();
+        assert_eq!(
+            value(array(VariantScalarTypeId::Boolean, flags)),
+            Value::Other("Boolean[]".to_owned(), "[true, false]".to_owned())
+        );
+        let grid =
+            Array::new_multi(VariantScalarTypeId::Byte, vec![Variant::Byte(1), Variant::Byte(2)], vec![1, 2]).unwrap();
         assert_eq!(value(Variant::from(grid)), Value::Other("Byte[1, 2]".to_owned(), "[1, 2]".to_owned()));
     }
 

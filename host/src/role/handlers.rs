@@ -14,9 +14,10 @@ use crate::capability::bindings::imports::plant::opc::opc::Sample;
 use crate::capability::bindings::lifecycle::Lifecycle;
 use crate::capability::bindings::samples::Samples;
 use crate::capability::bindings::timers::Timers;
-use crate::capability::opc::{Batch, samples};
+use crate::capability::opc::samples;
 use crate::capability::timer::Tick;
 use crate::clock::wall_nanos;
+use crate::opc::{Batch, ConnectionChange};
 
 /// What a guest answers: its own error is a text.
 type Answer = Result<(), String>;
@@ -31,8 +32,8 @@ impl From<Batch> for Event {
     fn from(batch: Batch) -> Self {
         match batch {
             Batch::Samples(batch) => Self::Samples(samples(batch)),
-            Batch::Change(change) => {
-                let crate::opc::ConnectionChange { connection, connected, since, detected, reason } = change;
+            Batch::Connection(change) => {
+                let ConnectionChange { connection, connected, since, detected, reason } = change;
                 Self::Change(Change { connection, connected, since, detected, reason })
             }
         }

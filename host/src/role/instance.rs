@@ -18,11 +18,12 @@ use super::reports::Reporter;
 use super::runnable::Runnable;
 use crate::capability::db::{Db, Fate};
 use crate::capability::metrics::Series;
-use crate::capability::opc::{Client, Opc};
+use crate::capability::opc::{Opc, Sessions};
 use crate::capability::timer::{Schedule, Tick};
 use crate::capability::{GuestState, Means};
 use crate::clock::{BootInstant, wall_nanos};
 use crate::lease::Held;
+use crate::opc::queue::Losses;
 use crate::store::Database;
 
 /// The most samples of one call.
@@ -38,7 +39,7 @@ pub(super) struct Job {
     pub(super) runnable: Arc<Runnable>,
     pub(super) held: Held,
     pub(super) database: Arc<dyn Database>,
-    pub(super) opc: Arc<dyn Client>,
+    pub(super) opc: Sessions,
     pub(super) reporter: Reporter,
     pub(super) figures: RoleFigures,
     /// How long `stop`, and a call in hand when a drain begins, may take.
@@ -61,10 +62,11 @@ struct Instance {
     handlers: Handlers,
     schedule: Schedule,
     kept: Option<Kept>,
+    counted: Losses,
     caller: Caller,
     runnable: Arc<Runnable>,
     held: Held,
-    opc: Arc<dyn Client>,
+    opc: Sessions,
     reporter: Reporter,
     figures: RoleFigures,
     grace: Duration,
@@ -86,7 +88,7 @@ impl Instance {
             config: terms.texts.clone(),
             metrics: Series::new(terms.metrics.clone(), held.key().partition.clone()),
             db: Db::new(database, terms.grants.db),
-            opc: Opc::new(opc.clone(), terms.grants.opc.clone(), runnable.exports.samples.is_some()),
+            opc: Opc::new(opc.connections.clone(), terms.grants.opc.clone(), runnable.exports.samples.is_some()),
             alive: reporter.instance(),
         };
         let caller = Caller::new(held.clone(), figures.clone(), grace);
@@ -100,6 +102,7 @@ impl Instance {
             handlers,
             schedule: Schedule::default(),
             kept: None,
+            counted: Losses::default(),
             caller,
             runnable,
             held,
@@ -142,9 +145,8 @@ impl Instance {
                     }
                 }
                 () = until(again.unwrap_or(BootInstant::NEVER)), if again.is_some() => self.deliver_again().await?,
-                batch = self.opc.next(MOST_SAMPLES), if again.is_none() => {
-                    let (coalesced, dropped) = self.opc.take_counts();
-                    self.figures.queue(coalesced, dropped);
+                batch = self.opc.queue.next(MOST_SAMPLES), if again.is_none() => {
+                    self.count_losses();
                     self.deliver(batch.into(), SHORTEST_PAUSE).await?;
                 }
             }
@@ -192,6 +194,12 @@ impl Instance {
             }
         }
         Ok(())
+    }
+
+    fn count_losses(&mut self) {
+        let Losses { coalesced, dropped } = self.opc.losses();
+        let counted = std::mem::replace(&mut self.counted, Losses { coalesced, dropped });
+        self.figures.queue(coalesced.saturating_sub(counted.coalesced), dropped.saturating_sub(counted.dropped));
     }
 
     async fn stop(&mut self) -> Ending {

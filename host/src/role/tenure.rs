@@ -96,7 +96,7 @@ impl Tenure {
             grace: self.means.grace,
         };
         let ending = self.await_end(job).await;
-        if tokio::time::timeout(CLOSING, opc.close()).await.is_err() {
+        if tokio::time::timeout(CLOSING, opc.connections.close()).await.is_err() {
             tracing::warn!(role = %self.held.key(), "its OPC UA sessions did not close in {CLOSING:?}");
         }
         self.figures.ended(ending.word());

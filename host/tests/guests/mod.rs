@@ -46,6 +46,6 @@ impl Guest<'_> {
                 (export "plant:role/lifecycle@{lifecycle}" (instance $lifecycle))
                 {manifest})"#
         );
-        wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+        wat::parse_str(&text).unwrap()
     }
 }

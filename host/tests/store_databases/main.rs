@@ -9,6 +9,8 @@ mod ground;
 #[cfg(test)]
 mod migrations;
 #[cfg(test)]
+mod pooler;
+#[cfg(test)]
 mod postgres_commit;
 #[cfg(test)]
 mod postgres_statements;

@@ -4,6 +4,7 @@ use host::config::Store;
 use host::store::{self, Pool, StoreError};
 
 use crate::ground::postgres_store;
+use crate::pooler::TransactionPooler;
 
 #[tokio::test]
 async fn eight_nodes_that_migrate_at_once_all_succeed_on_postgresql() {
@@ -68,4 +69,19 @@ async fn a_login_of_its_own_migrates() {
     assert!(error.to_string().contains("user \"everyday\" may not do this"), "{error}");
     let with = Store::Postgres { urls: vec![url], migrate_url: Some(server.url()) };
     store::migrate(&with).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pooler_in_transaction_mode_is_refused_and_a_way_past_it_is_taken() {
+    let server = harness::Postgres::start().unwrap();
+    let pooler = TransactionPooler::before(server.port()).await;
+    let behind = Store::Postgres { urls: vec![pooler.url()], migrate_url: None };
+    let error = store::migrate(&behind).await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused(_)), "{error}");
+    assert!(
+        error.to_string().starts_with("a connection pooler in transaction mode stands before PostgreSQL at"),
+        "{error}"
+    );
+    let past = Store::Postgres { urls: vec![pooler.url()], migrate_url: Some(server.url()) };
+    store::migrate(&past).await.unwrap();
 }

@@ -1,91 +1,83 @@
-//! What drives an instance's OPC UA connections, as the capability and the actor see it.
+//! Where an instance's OPC UA connections come from.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use async_trait::async_trait;
+use tokio::runtime::Handle;
 
+use crate::config::OpcConnection;
+use crate::identity::RoleKey;
 use crate::lease::Held;
-use crate::opc::{ConnectionChange, Monitoring, OpcError, Sample};
+use crate::opc::queue::Losses;
+use crate::opc::{ConnectionStatus, Connections, EventQueue};
 
-/// What comes next from an instance's queue, in the order of its connection.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Batch {
-    /// Readings.
-    Samples(Vec<Sample>),
-    /// A connection came up or went down.
-    Change(ConnectionChange),
+/// One instance's connections, and the queue that their samples come through.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    /// The connections; nothing is connected before a guest subscribes or reads.
+    pub connections: Arc<Connections>,
+    /// What they deliver.
+    pub queue: Arc<EventQueue>,
+    names: Arc<[String]>,
 }
 
-/// One instance's connections. Every method has a deadline of its own.
-#[async_trait]
-pub trait Client: Send + Sync {
-    /// Numbers nodes of a connection; checks their syntax only, so a server that is off is no error.
-    ///
-    /// # Errors
-    /// [`OpcError::Denied`] when there is no such connection; for each node, when it is no node id.
-    fn resolve(&self, connection: &str, nodes: Vec<String>) -> Result<Vec<Result<u32, OpcError>>, OpcError>;
+impl Sessions {
+    /// Connections for one instance. Their sessions run on `runtime`, never on the guests' threads.
+    #[must_use]
+    pub fn open(configs: &BTreeMap<String, OpcConnection>, runtime: Handle) -> Self {
+        let queue = Arc::new(EventQueue::default());
+        let connections = Arc::new(Connections::new(configs, &queue, runtime));
+        Self { connections, queue, names: configs.keys().cloned().collect() }
+    }
 
-    /// Reads items now, in their order.
-    ///
-    /// # Errors
-    /// Every [`OpcError`].
-    async fn read(&self, items: Vec<u32>) -> Result<Vec<Sample>, OpcError>;
-
-    /// Monitors items from now on; what they say comes out of [`Client::next`].
-    ///
-    /// # Errors
-    /// [`OpcError::Denied`] for an item that was not resolved.
-    async fn subscribe(&self, items: Vec<u32>, how: Monitoring) -> Result<(), OpcError>;
-
-    /// The next batch, of at most `most` samples; waits for one. Dropping the future loses nothing.
-    async fn next(&self, most: usize) -> Batch;
-
-    /// How many samples the queue has coalesced and dropped since this was asked last.
-    fn take_counts(&self) -> (u64, u64);
-
-    /// Closes the sessions, gracefully and in bounded time.
-    async fn close(&self);
+    /// What the queue has lost so far, over all connections.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        let mut all = Losses::default();
+        for Losses { coalesced, dropped } in self.names.iter().map(|name| self.queue.losses(name)) {
+            all.coalesced += coalesced;
+            all.dropped += dropped;
+        }
+        all
+    }
 }
 
-/// Opens the connections of an instance. Nothing is connected before a guest resolves a node.
+/// Opens the connections of instances.
 pub trait Opener: Send + Sync {
     /// For the instance that exists under this lease.
-    fn open(&self, held: &Held) -> Arc<dyn Client>;
+    fn open(&self, held: &Held) -> Sessions;
 }
 
-/// A plant without OPC UA connections.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Nothing;
-
-#[async_trait]
-impl Client for Nothing {
-    fn resolve(&self, connection: &str, _: Vec<String>) -> Result<Vec<Result<u32, OpcError>>, OpcError> {
-        Err(OpcError::Denied(format!(
-            "there is no OPC UA connection {connection:?}: add a section [opc.{connection}] to plant.toml"
-        )))
-    }
-
-    async fn read(&self, _: Vec<u32>) -> Result<Vec<Sample>, OpcError> {
-        Err(OpcError::Disconnected)
-    }
-
-    async fn subscribe(&self, _: Vec<u32>, _: Monitoring) -> Result<(), OpcError> {
-        Err(OpcError::Disconnected)
-    }
-
-    async fn next(&self, _: usize) -> Batch {
-        std::future::pending().await
-    }
-
-    fn take_counts(&self) -> (u64, u64) {
-        (0, 0)
-    }
-
-    async fn close(&self) {}
+/// The plant's own connections, by `plant.toml`.
+#[derive(Debug)]
+pub struct PlantOpc {
+    configs: BTreeMap<String, OpcConnection>,
+    runtime: Handle,
+    opened: Mutex<BTreeMap<RoleKey, Weak<Connections>>>,
 }
 
-impl Opener for Nothing {
-    fn open(&self, _: &Held) -> Arc<dyn Client> {
-        Arc::new(Self)
+impl PlantOpc {
+    /// Sessions run on `runtime`, which must not be the guests'.
+    #[must_use]
+    pub fn new(configs: BTreeMap<String, OpcConnection>, runtime: Handle) -> Self {
+        Self { configs, runtime, opened: Mutex::default() }
+    }
+
+    /// How the connections of the instances on this node are; a node without an instance has none.
+    #[must_use]
+    pub fn status(&self) -> Vec<(RoleKey, Vec<ConnectionStatus>)> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let status =
+            |(key, connections): (&RoleKey, &Weak<Connections>)| Some((key.clone(), connections.upgrade()?.status()));
+        opened.iter().filter_map(status).collect()
+    }
+}
+
+impl Opener for PlantOpc {
+    fn open(&self, held: &Held) -> Sessions {
+        let sessions = Sessions::open(&self.configs, self.runtime.clone());
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.insert(held.key().clone(), Arc::downgrade(&sessions.connections));
+        sessions
     }
 }

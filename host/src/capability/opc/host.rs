@@ -14,7 +14,7 @@ impl Host for GuestState {
         if let Err(sentence) = self.opc.grant.check(&connection) {
             return Ok(Err(Error::Denied(sentence)));
         }
-        let resolved = self.opc.client.resolve(&connection, nodes);
+        let resolved = self.opc.connections.resolve(&connection, nodes);
         Ok(match resolved {
             Ok(items) => Ok(items.into_iter().map(|item| item.map_err(Error::from)).collect()),
             Err(error) => Err(error.into()),
@@ -25,7 +25,7 @@ impl Host for GuestState {
         if self.held.check().is_err() {
             return Ok(Err(Error::LeaseLost));
         }
-        Ok(self.opc.client.read(items).await.map(convert::samples).map_err(Error::from))
+        Ok(self.opc.connections.read(&items).await.map(convert::samples).map_err(Error::from))
     }
 
     async fn subscribe(&mut self, items: Vec<u32>, how: wit::Monitoring) -> Answer<()> {
@@ -36,6 +36,6 @@ impl Host for GuestState {
             let sentence = "this role exports no plant:opc/samples, so nobody would take what it subscribes to: export the handler";
             return Ok(Err(Error::Other(sentence.to_owned())));
         }
-        Ok(self.opc.client.subscribe(items, how.into()).await.map_err(Error::from))
+        Ok(self.opc.connections.subscribe(&items, how.into()).map_err(Error::from))
     }
 }

@@ -9,13 +9,15 @@ mod host;
 
 use std::sync::Arc;
 
-pub use client::{Batch, Client, Opener};
+use crate::opc::Connections;
+
+pub use client::{Opener, PlantOpc, Sessions};
 pub(crate) use convert::samples;
 pub use grant::Grant;
 
 /// One instance's connections, and what it may do with them.
 pub struct Opc {
-    client: Arc<dyn Client>,
+    connections: Arc<Connections>,
     grant: Grant,
     // A guest without the handler would subscribe to samples that nobody takes.
     takes_samples: bool,
@@ -24,7 +26,7 @@ pub struct Opc {
 impl Opc {
     /// The connections of one instance; `takes_samples`: it exports `plant:opc/samples`.
     #[must_use]
-    pub fn new(client: Arc<dyn Client>, grant: Grant, takes_samples: bool) -> Self {
-        Self { client, grant, takes_samples }
+    pub fn new(connections: Arc<Connections>, grant: Grant, takes_samples: bool) -> Self {
+        Self { connections, grant, takes_samples }
     }
 }
