@@ -30,7 +30,11 @@ pub async fn run(arguments: Init) -> anyhow::Result<()> {
     let tree = look(&address(&arguments.from)?, None, DEPTH).await?;
     let found = guess::machines(&tree);
     if found.is_empty() {
-        bail!("{} has no variable with a number: `host opc browse {}` shows what it has", arguments.from, arguments.from);
+        bail!(
+            "{} has no variable with a number: `host opc browse {}` shows what it has",
+            arguments.from,
+            arguments.from
+        );
     }
     let mut taken = Vec::new();
     for machine in found {
@@ -41,10 +45,13 @@ pub async fn run(arguments: Init) -> anyhow::Result<()> {
     if taken.is_empty() {
         bail!("nothing was taken, so {output} was not written");
     }
-    write(&arguments.output, &plant(&arguments.from, &taken), arguments.force).with_context(|| format!("writing {output}"))?;
+    write(&arguments.output, &plant(&arguments.from, &taken), arguments.force)
+        .with_context(|| format!("writing {output}"))?;
     let machines = taken.iter().filter(|m| is_machine(m)).count();
     let tags: usize = taken.iter().map(|m| m.tags.len()).sum();
-    println!("Wrote {output}: {machines} machines, {tags} tags. Read it through, then run `host check --config {output}`.");
+    println!(
+        "Wrote {output}: {machines} machines, {tags} tags. Read it through, then run `host check --config {output}`."
+    );
     Ok(())
 }
 
@@ -54,7 +61,11 @@ fn is_machine(machine: &Machine) -> bool {
 
 fn question(machine: &Machine) -> String {
     let mut text = format!("{} in {}", machine.code, machine.line);
-    let parts = [("good", &machine.good), ("scrap", &machine.scrap), ("state", &machine.state.as_ref().map(|s| s.node.clone()))];
+    let parts = [
+        ("good", &machine.good),
+        ("scrap", &machine.scrap),
+        ("state", &machine.state.as_ref().map(|s| s.node.clone())),
+    ];
     for (what, node) in parts {
         if let Some(node) = node {
             // Writing to a String cannot fail.
@@ -99,13 +110,22 @@ fn plant(endpoint: &str, found: &[Machine]) -> String {
     }
     for (name, node) in found.iter().flat_map(|machine| &machine.tags) {
         // Writing to a String cannot fail.
-        let _ = write!(text, "\n[[tags]]\nname       = {}\nconnection = \"line\"\nnode       = {}\n", quoted(name), quoted(node));
+        let _ = write!(
+            text,
+            "\n[[tags]]\nname       = {}\nconnection = \"line\"\nnode       = {}\n",
+            quoted(name),
+            quoted(node)
+        );
     }
     text
 }
 
 fn machine_table(machine: &Machine) -> String {
-    let mut text = format!("\n[[machines]]\ncode       = {}\nline       = {}\nconnection = \"line\"\n", quoted(&machine.code), quoted(&machine.line));
+    let mut text = format!(
+        "\n[[machines]]\ncode       = {}\nline       = {}\nconnection = \"line\"\n",
+        quoted(&machine.code),
+        quoted(&machine.line)
+    );
     // Writing to a String cannot fail.
     let _ = match &machine.state {
         Some(state) if state.packml => writeln!(text, "state = {{ node = {}, map = \"packml\" }}", quoted(&state.node)),
@@ -122,7 +142,11 @@ fn machine_table(machine: &Machine) -> String {
         if machine.good_counts_all {
             text.push_str("# This counts every piece that was processed, the defective ones too.\n");
         }
-        let _ = writeln!(text, "good  = {{ node = {} }}   # max_rate = 20.0: units a second above which a jump waits for a person", quoted(node));
+        let _ = writeln!(
+            text,
+            "good  = {{ node = {} }}   # max_rate = 20.0: units a second above which a jump waits for a person",
+            quoted(node)
+        );
     }
     if let Some(node) = &machine.scrap {
         let _ = writeln!(text, "scrap = {{ node = {} }}", quoted(node));

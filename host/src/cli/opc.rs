@@ -44,12 +44,19 @@ pub fn connection(server: &Server) -> anyhow::Result<OpcConnection> {
         return address(&server.server);
     }
     let file = server.config.config.display();
-    let config = Config::load(&server.config.config)
-        .map_err(|_| anyhow!("{file} is missing or has mistakes (`host check` names them): it is needed for the connection {:?}", server.server))?;
+    let config = Config::load(&server.config.config).map_err(|_| {
+        anyhow!(
+            "{file} is missing or has mistakes (`host check` names them): it is needed for the connection {:?}",
+            server.server
+        )
+    })?;
     let known: Vec<String> = config.opc.keys().cloned().collect();
     config.opc.into_iter().find(|(name, _)| *name == server.server).map(|(_, found)| found).ok_or_else(|| {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        anyhow!("{file} names no OPC UA connection {:?}: it has {known}; an address like opc.tcp://host:4840 works too", server.server)
+        anyhow!(
+            "{file} names no OPC UA connection {:?}: it has {known}; an address like opc.tcp://host:4840 works too",
+            server.server
+        )
     })
 }
 
@@ -92,11 +99,15 @@ async fn look_through(open: &Open, node: Option<&str>, depth: u32) -> anyhow::Re
         None => NodeId::objects_folder_id(),
         Some(path) if path.starts_with('/') => {
             let found = browse::follow(&open.session, path).await.map_err(answer)?;
-            found.with_context(|| format!("the path {path:?} leads nowhere: each step is a browse name, from the Objects folder"))?
+            found.with_context(|| {
+                format!("the path {path:?} leads nowhere: each step is a browse name, from the Objects folder")
+            })?
         }
         Some(text) => {
             let node: Node = text.parse()?;
-            node.on(&open.namespaces).with_context(|| format!("the server has no such namespace as in {text:?}: `host opc browse` shows its nodes"))?
+            node.on(&open.namespaces).with_context(|| {
+                format!("the server has no such namespace as in {text:?}: `host opc browse` shows its nodes")
+            })?
         }
     };
     browse::tree(&open.session, &open.namespaces, &start, usize::try_from(depth)?).await.map_err(answer)
@@ -121,7 +132,9 @@ fn drawn(tree: &Tree) -> String {
 fn line(found: &Found) -> String {
     match &found.variable {
         None => format!("{}  {}", found.name, found.node),
-        Some(variable) => format!("{}  {}  {} = {}", found.name, found.node, variable.data_type, with_status(&variable.now)),
+        Some(variable) => {
+            format!("{}  {}  {} = {}", found.name, found.node, variable.data_type, with_status(&variable.now))
+        }
     }
 }
 
@@ -160,7 +173,9 @@ async fn read(server: &Server, nodes: Vec<String>) -> anyhow::Result<()> {
 
 async fn watch(server: &Server, nodes: Vec<String>) -> anyhow::Result<()> {
     let asked = ask(server, nodes)?;
-    asked.connections.subscribe(&asked.items, Monitoring { publish_ms: 0, sampling_ms: 0, queue: 100, coalesce: false })?;
+    asked
+        .connections
+        .subscribe(&asked.items, Monitoring { publish_ms: 0, sampling_ms: 0, queue: 100, coalesce: false })?;
     loop {
         let batch = tokio::select! {
             _ = tokio::signal::ctrl_c() => break,
@@ -180,7 +195,8 @@ fn told(sample: &Sample, names: &BTreeMap<u32, String>) -> String {
     let name = names.get(&sample.item).map(String::as_str).unwrap_or_default();
     match sample.source.or(sample.server) {
         Some(nanos) => {
-            let time = chrono::DateTime::from_timestamp_nanos(nanos).to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+            let time =
+                chrono::DateTime::from_timestamp_nanos(nanos).to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
             format!("{time}  {name} = {}", with_status(sample))
         }
         None => format!("no time  {name} = {}", with_status(sample)),

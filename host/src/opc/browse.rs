@@ -75,7 +75,14 @@ pub async fn tree(session: &Session, namespaces: &Namespaces, start: &NodeId, de
                 let unread = Variable { data_type: String::new(), now: value::sample(0, Default::default()) };
                 below.push((Some(tree.nodes.len()), id.clone()));
                 let variable = is_variable.then_some(unread);
-                tree.nodes.push(Found { node, name: reference.browse_name.name.to_string(), parent, depth, variable, id });
+                tree.nodes.push(Found {
+                    node,
+                    name: reference.browse_name.name.to_string(),
+                    parent,
+                    depth,
+                    variable,
+                    id,
+                });
             }
         }
         level = below;
@@ -92,7 +99,9 @@ pub async fn follow(session: &Session, path: &str) -> Result<Option<NodeId>, Err
     let mut at = NodeId::objects_folder_id();
     for name in path.split('/').filter(|name| !name.is_empty()) {
         let found = children(session, &[&at]).await?;
-        let next = found.into_iter().find(|(_, r)| r.browse_name.name.as_ref() == name || r.display_name.text.as_ref() == name);
+        let next = found
+            .into_iter()
+            .find(|(_, r)| r.browse_name.name.as_ref() == name || r.display_name.text.as_ref() == name);
         match next {
             Some((_, reference)) => at = reference.node_id.node_id,
             None => return Ok(None),
@@ -140,7 +149,9 @@ async fn read_variables(session: &Session, nodes: &mut [Found]) -> Result<(), Er
         for found in chunk {
             let (Some(now), Some(kind)) = (read.next(), read.next()) else { break };
             let data_type = match kind.value {
-                Some(Variant::NodeId(id)) => id.as_data_type_id().map_or_else(|_| id.to_string(), |known| format!("{known:?}")),
+                Some(Variant::NodeId(id)) => {
+                    id.as_data_type_id().map_or_else(|_| id.to_string(), |known| format!("{known:?}"))
+                }
                 _ => "unknown".to_owned(),
             };
             found.variable = Some(Variable { data_type, now: value::sample(0, now) });

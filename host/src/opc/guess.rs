@@ -89,7 +89,8 @@ fn machine(
     let code = unique(&plain(name), codes);
     let line = line.map_or_else(|| "line-1".to_owned(), |line| plain(&line.name));
     let mut machine = Machine { code, line, ..Machine::default() };
-    let best = |kinds: &[Kind]| members.iter().filter(|(kind, _)| kinds.contains(kind)).min_by_key(|(kind, _)| *kind).copied();
+    let best =
+        |kinds: &[Kind]| members.iter().filter(|(kind, _)| kinds.contains(kind)).min_by_key(|(kind, _)| *kind).copied();
     let good = best(&[Kind::Good, Kind::Processed, Kind::SomeCount]);
     let scrap = best(&[Kind::Scrap]);
     let state = best(&[Kind::PackmlState, Kind::State]);
