@@ -48,7 +48,8 @@ impl Reader {
 
     fn subscribe(&self, nodes: &[&str]) -> Vec<u32> {
         let nodes = nodes.iter().map(|n| (*n).to_owned()).collect();
-        let items: Vec<u32> = self.connections.resolve("line", nodes).unwrap().into_iter().map(Result::unwrap).collect();
+        let items: Vec<u32> =
+            self.connections.resolve("line", nodes).unwrap().into_iter().map(Result::unwrap).collect();
         self.connections.subscribe(&items, HOW).unwrap();
         items
     }
@@ -79,7 +80,10 @@ impl Reader {
 
     async fn up(&self) {
         let first = self.next().await;
-        assert!(matches!(&first, Batch::Connection(change) if change.connected), "the first thing said is that it is up, not {first:?}");
+        assert!(
+            matches!(&first, Batch::Connection(change) if change.connected),
+            "the first thing said is that it is up, not {first:?}"
+        );
     }
 }
 
@@ -98,14 +102,20 @@ async fn each_change_arrives_in_order_with_quality_and_times() {
     server.add("s=FILL01.Good", "UInt16", json!(65530)).unwrap();
     let reader = Reader::new(server.url(), |_| {});
     let item = reader.subscribe(&[GOOD])[0];
-    assert!(matches!(reader.next().await, Batch::Connection(change) if change.connected && change.reason == "not encrypted, anonymous"));
+    assert!(
+        matches!(reader.next().await, Batch::Connection(change) if change.connected && change.reason == "not encrypted, anonymous")
+    );
     assert_eq!(reader.sample(item).await.value, Value::Uint(65530));
 
     // The counter wraps around.
     server.set("s=FILL01.Good", "UInt16", json!(4)).unwrap();
     assert_eq!(reader.sample(item).await.value, Value::Uint(4));
     // Bad, without a value.
-    server.command(&json!({"do": "set", "node": "s=FILL01.Good", "type": "UInt16", "value": null, "status": 0x8089_0000_u32})).unwrap();
+    server
+        .command(
+            &json!({"do": "set", "node": "s=FILL01.Good", "type": "UInt16", "value": null, "status": 0x8089_0000_u32}),
+        )
+        .unwrap();
     let bad = reader.sample(item).await;
     assert_eq!((bad.value, bad.status), (Value::Null, 0x8089_0000));
     assert_eq!(reader.connections.status()[0].bad.len(), 1);
@@ -114,7 +124,10 @@ async fn each_change_arrives_in_order_with_quality_and_times() {
         .command(&json!({"do": "set", "node": "s=FILL01.Good", "type": "UInt16", "value": 7, "status": 0x4000_0000, "source": 1_000_000_000.25}))
         .unwrap();
     let uncertain = reader.sample(item).await;
-    assert_eq!((uncertain.value, uncertain.status, uncertain.source), (Value::Uint(7), 0x4000_0000, Some(1_000_000_000_250_000_000)));
+    assert_eq!(
+        (uncertain.value, uncertain.status, uncertain.source),
+        (Value::Uint(7), 0x4000_0000, Some(1_000_000_000_250_000_000))
+    );
     assert!(uncertain.server.is_some());
     assert_eq!(reader.connections.status()[0].bad, []);
     reader.connections.close().await;
@@ -211,7 +224,8 @@ async fn a_node_that_appears_late_is_picked_up_and_the_others_do_not_wait_for_it
         }
     }
     assert_eq!(first, BTreeMap::from([(items[0], 0), (items[1], 0x8034_0000), (items[2], 0x8034_0000)]));
-    let bad: Vec<_> = reader.connections.status()[0].bad.iter().map(|(node, status)| format!("{node} {status}")).collect();
+    let bad: Vec<_> =
+        reader.connections.status()[0].bad.iter().map(|(node, status)| format!("{node} {status}")).collect();
     assert_eq!(bad, ["nsu=urn:plant:test;s=Late BadNodeIdUnknown", "nsu=urn:unknown;s=Nowhere BadNodeIdUnknown"]);
     server.add("s=Late", "Double", json!(1.5)).unwrap();
     assert_eq!(reader.sample(items[1]).await.value, Value::Real(1.5));
@@ -277,7 +291,10 @@ async fn a_wrong_password_is_one_clear_reason_and_does_not_fill_the_server() {
     let reader = Reader::new(server.url(), |config| config.user = Some(("reader".to_owned(), "wrong".to_owned())));
     reader.subscribe(&[GOOD]);
     let down = reader.change().await;
-    assert!(!down.connected && down.reason.contains("refused the user \"reader\": check `user` and its password"), "{down:?}");
+    assert!(
+        !down.connected && down.reason.contains("refused the user \"reader\": check `user` and its password"),
+        "{down:?}"
+    );
     wait_for_clients(&mut server, 0);
     let more = tokio::time::timeout(Duration::from_secs(3), reader.queue.next(1)).await;
     assert!(more.is_err(), "it waits half a minute: {more:?}");
@@ -295,7 +312,9 @@ async fn an_encrypted_server_is_trusted_by_moving_its_certificate() {
     let mut server = Asyncua::start(Setup { users, secure: true, ..Setup::default() }).unwrap();
     server.add("s=FILL01.Good", "UInt32", json!(3)).unwrap();
     let pki = TempDir::new().unwrap();
-    for (security, told) in [(Security::Basic256Sha256, "Basic256Sha256"), (Security::Aes256Sha256RsaPss, "Aes256Sha256RsaPss")] {
+    for (security, told) in
+        [(Security::Basic256Sha256, "Basic256Sha256"), (Security::Aes256Sha256RsaPss, "Aes256-Sha256-RsaPss")]
+    {
         let secure = |config: &mut OpcConnection| {
             config.security = security;
             config.pki = pki.path().to_owned();
@@ -328,5 +347,8 @@ async fn security_that_the_server_does_not_offer_is_named_with_what_it_offers() 
     let reader = Reader::new(server.url(), |config| config.security = Security::Basic256Sha256);
     reader.subscribe(&[GOOD]);
     let down = reader.change().await;
-    assert!(down.reason.contains("does not offer security Basic256Sha256 SignAndEncrypt; it offers None None"), "{down:?}");
+    assert!(
+        down.reason.contains("does not offer security Basic256Sha256 SignAndEncrypt; it offers None None"),
+        "{down:?}"
+    );
 }

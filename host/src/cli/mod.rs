@@ -2,7 +2,9 @@
 
 pub mod arguments;
 pub mod check;
+pub mod init;
 pub mod migrate;
+pub mod opc;
 pub mod role;
 pub mod run;
 pub mod simulate;
