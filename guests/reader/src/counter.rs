@@ -435,7 +435,9 @@ impl Baseline {
     }
 
     fn read_in_glitch(&mut self, rules: &Rules, mut glitch: Glitch, r: Reading, when: Moment, out: &mut impl Ledger) {
-        if r.value >= self.value {
+        // Growing up to a low old value in small steps is no return to it.
+        let one_step = r.value.saturating_sub(glitch.last) >= self.value / 2;
+        if r.value >= self.value && one_step {
             self.pending.glitch = None;
             let more = r.value - self.value;
             if more == 0 {
@@ -451,7 +453,7 @@ impl Baseline {
         if r.value == glitch.last {
             return;
         }
-        if r.value > glitch.last && came_back(self.value, r.value) {
+        if r.value > glitch.last && r.value < self.value && one_step && came_back(self.value, r.value) {
             // Retained memory from a little before the restart: growth from zero it is not.
             let detail =
                 format!("the counter fell from {} to 0 and came back to {}; nothing is booked", self.value, r.value);

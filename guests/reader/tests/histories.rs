@@ -84,7 +84,9 @@ impl Plc {
     /// One thing that happens, as the samples that it makes.
     fn live(&mut self, random: &mut fastrand::Rng) -> Vec<Sample> {
         self.at += SECOND;
-        match random.u32(0..40) {
+        // A counter that has just begun looks the same after a reset as after a restart.
+        let plain = self.shows < 100;
+        match random.u32(if plain { 2..40 } else { 0..40 }) {
             0 => self.reset(random),
             1 => self.glitch(random),
             2 => self.spike(),
