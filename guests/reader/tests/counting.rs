@@ -1,5 +1,7 @@
 //! The rules of counting, one test each.
 
+#![expect(clippy::expect_used, reason = "what tests share may fail as a test does")]
+
 use plant_role::opc::{Sample, Value};
 use reader::counter::{Anomaly, Baseline, Clock, Ledger, Moment, Reading, ValueType};
 use reader::floor::{Counter, Floor};

@@ -1,5 +1,12 @@
 //! Random histories of a counter, with every way in which a batch can end: what is booked is what was made.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "what tests share may fail as a test does"
+)]
+
 use std::collections::BTreeMap;
 
 use plant_role::db::{Array, Params, Statement};

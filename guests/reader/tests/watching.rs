@@ -1,5 +1,7 @@
 //! The rules of watching, one test each.
 
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "what tests share may fail as a test does")]
+
 use plant_role::opc::{Sample, Value};
 use reader::connection::Link;
 use reader::counter::Clock;
