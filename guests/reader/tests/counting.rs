@@ -4,7 +4,7 @@
 
 use plant_role::opc::{Sample, Value};
 use reader::counter::{Anomaly, Baseline, Clock, Ledger, Moment, Reading, ValueType};
-use reader::floor::{Counter, Floor};
+use reader::floor::{Counter, Decision, Floor};
 use reader::pending::Pending;
 use reader::plan::{OnFall, OnReset, Rules, Uncertain};
 use reader::sample::{Judged, has_overflowed, judge};
@@ -412,4 +412,36 @@ fn production_without_an_order_is_booked_unassigned() {
     assert!(
         sent.iter().any(|s| s.starts_with("INSERT INTO bookings")) && sent.iter().all(|s| !s.contains("order_code"))
     );
+}
+
+#[test]
+fn a_tick_writes_what_people_read_only_when_it_has_changed() {
+    let mut floor = floor_of(1);
+    floor.take(&[of_item(0, 100, 0, 1)], 10);
+    floor.accept(10, true);
+    floor.take(&[of_item(0, 100, 0, 5)], 20);
+    assert!(floor.tables.is_empty());
+    floor.accept(20, true);
+    floor.tick(30, 0, &[]);
+    assert_eq!((floor.tables.baselines.len(), floor.tables.bookings.len()), (1, 0));
+    floor.accept(30, false);
+    floor.tick(40, 0, &[]);
+    assert!(floor.tables.is_empty());
+}
+
+#[test]
+fn a_decision_is_booked_and_marked_applied_in_one_transaction() {
+    let mut floor = floor_of(1);
+    floor.take(&[of_item(0, 100, 0, 1)], 10);
+    floor.accept(10, true);
+    let decision = Decision { id: 7, machine: 1, counter: 0, sequence: 1, accepted: Some(40) };
+    floor.tick(20, 0, &[decision]);
+    assert_eq!(floor.tables.bookings.len(), 1);
+    let sent = floor.tables.send(|s| s.iter().map(|s| s.sql.clone()).collect::<Vec<_>>());
+    assert!(sent.iter().any(|s| s.contains("applied_at = $2")), "{sent:?}");
+    floor.revert();
+    assert_eq!(floor.counters[0].committed.map(|b| b.booked), Some(0), "what fails to commit is decided again");
+    floor.tick(30, 0, &[decision]);
+    floor.accept(30, false);
+    assert_eq!(floor.counters[0].committed.map(|b| (b.booked, b.value)), Some((40, 100)));
 }
