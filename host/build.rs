@@ -13,19 +13,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The migrations are embedded: a new file among them must rebuild the crate.
     println!("cargo::rerun-if-changed=../migrations");
     let guests = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../guests");
-    let mut list = String::from("[\n");
+    let mut list = String::from("Roles {\n");
+    writeln!(list, "    names: &{BUNDLED:?},")?;
+    writeln!(list, "    modules: &[")?;
     let mut missing = false;
     for name in BUNDLED {
         let module = guests.join(format!("{name}.wasm"));
         if module.is_file() {
             let module = module.canonicalize()?;
             println!("cargo::rerun-if-changed={}", module.display());
-            writeln!(list, "    Bundled {{ name: {name:?}, wasm: include_bytes!({module:?}) }},")?;
+            writeln!(list, "        Bundled {{ name: {name:?}, wasm: include_bytes!({module:?}) }},")?;
         } else {
             missing = true;
         }
     }
-    list.push(']');
+    list.push_str("    ],\n}");
     if missing {
         // A file that is not there can not be watched (cargo would build the host every time): the folder it would appear in can.
         println!("cargo::rerun-if-changed={}", guests.display());

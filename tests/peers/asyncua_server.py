@@ -101,7 +101,7 @@ def variant(command):
 def data_value(command):
     return ua.DataValue(
         Value=variant(command),
-        StatusCode_=ua.StatusCode(command.get("status", 0)),
+        StatusCode=ua.StatusCode(command.get("status", 0)),
         SourceTimestamp=moment(command, "source"),
         ServerTimestamp=moment(command, "server"),
     )

@@ -29,7 +29,9 @@ impl Node {
         let log = plant.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log)?;
         let mut command = bound_to_this_thread("KILL", host_binary()?);
-        command.args(["run", "--config", "plant.toml", "--node", name, "--api-port", &port.to_string()]).args(arguments);
+        command
+            .args(["run", "--config", "plant.toml", "--node", name, "--api-port", &port.to_string()])
+            .args(arguments);
         command.env("PLANT_SECRET", "for tests").env("PLANT_TOKEN", "for tests").env("HOST_CACHE", cache()?);
         command.current_dir(plant).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let process = command.spawn().with_context(|| format!("cannot start node {name}"))?;

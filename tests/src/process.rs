@@ -55,7 +55,11 @@ pub fn root() -> PathBuf {
 /// When it was not built.
 pub fn host_binary() -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PLANT_HOST").map_or_else(|| root().join("target/debug/host"), PathBuf::from);
-    if path.exists() { Ok(path) } else { bail!("there is no host at {}: run the tests by `cargo xtask test`", path.display()) }
+    if path.exists() {
+        Ok(path)
+    } else {
+        bail!("there is no host at {}: run the tests by `cargo xtask test`", path.display())
+    }
 }
 
 /// The Python that has the peers' packages (`asyncua`, `psycopg`): `PLANT_PYTHON`, which `cargo xtask test` sets.

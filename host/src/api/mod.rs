@@ -85,7 +85,6 @@ impl AppState {
 }
 
 /// All the routes, to be served or to be tested without a socket.
-#[must_use]
 pub fn app(state: AppState) -> Router {
     routes::router(state)
 }

@@ -5,11 +5,11 @@ use axum::extract::State;
 
 use crate::store::queries::{self, CounterRow};
 
-use super::shapes::{CounterStatus, Production, micros};
+use super::shapes::{CounterStatus, Production, UnreadCounter, micros};
 use super::status::whole_millis;
 use super::{AppState, Problem};
 
-/// Every counter of every machine, also of those that were never read.
+/// Every counter that was ever read, and the names of those that never were.
 #[utoipa::path(
     get,
     path = "/api/production",
@@ -25,21 +25,18 @@ pub(super) async fn production(State(state): State<AppState>) -> Result<Json<Pro
         let counters = [("good", &machine.good), ("scrap", &machine.scrap)];
         counters.into_iter().filter(|(_, counter)| counter.is_some()).map(|(name, _)| (&machine.code, name))
     });
-    for (code, name) in configured {
-        if !machines.iter().any(|known| &known.machine == code && known.counter == name) {
-            machines.push(never_read(code, name));
-        }
-    }
+    let unread = configured
+        .filter(|(code, name)| !machines.iter().any(|known| &known.machine == *code && known.counter == *name));
+    let unread = unread.map(|(code, name)| UnreadCounter { machine: code.clone(), counter: name.to_owned() }).collect();
     let place = |machine: &CounterStatus| {
         let place = inner.config.machines.iter().position(|known| known.code == machine.machine);
         (place.unwrap_or(usize::MAX), machine.machine.clone(), machine.counter.clone())
     };
     machines.sort_by_cached_key(place);
-    Ok(Json(Production { stale: answer.stale, age_ms: whole_millis(answer.age), machines }))
+    Ok(Json(Production { stale: answer.stale, age_ms: whole_millis(answer.age), machines, unread }))
 }
 
 fn counter(row: &CounterRow) -> CounterStatus {
-    let age_ms = |us: i64| chrono::Utc::now().timestamp_millis().saturating_sub(us.div_euclid(1_000)).max(0);
     CounterStatus {
         machine: row.machine.clone(),
         counter: row.counter.clone(),
@@ -47,22 +44,10 @@ fn counter(row: &CounterRow) -> CounterStatus {
         owed: row.owed.parse().ok(),
         baseline: row.baseline.parse().ok(),
         last_reading_at: row.last_reading_at.map(micros),
-        last_reading_age_ms: row.last_reading_at.map(age_ms),
+        last_reading_age_ms: row.last_reading_age_ms.map(|age| age.max(0)),
         anomalies: row.anomalies,
         undecided: row.undecided,
-    }
-}
-
-fn never_read(machine: &str, counter: &str) -> CounterStatus {
-    CounterStatus {
-        machine: machine.to_owned(),
-        counter: counter.to_owned(),
-        booked: 0,
-        owed: None,
-        baseline: None,
-        last_reading_at: None,
-        last_reading_age_ms: None,
-        anomalies: 0,
-        undecided: 0,
+        state: row.state.clone(),
+        connection: row.connection.clone(),
     }
 }

@@ -131,8 +131,19 @@ pub struct Production {
     pub stale: bool,
     /// How old it is, in milliseconds.
     pub age_ms: u64,
-    /// Every counter of every machine.
+    /// Every counter that was ever read.
     pub machines: Vec<CounterStatus>,
+    /// Every counter of the configuration that never was.
+    pub unread: Vec<UnreadCounter>,
+}
+
+/// A counter that has no baseline yet.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct UnreadCounter {
+    /// The machine's code.
+    pub machine: String,
+    /// `good` or `scrap`.
+    pub counter: String,
 }
 
 /// One counter of one machine. Numbers may exceed 64 bits.
@@ -148,17 +159,21 @@ pub struct CounterStatus {
     /// Units that the machine counted and that are not booked yet; null is unknown.
     #[schema(value_type = Option<i64>)]
     pub owed: Option<i128>,
-    /// The counter's value up to which production is booked; null before the first reading.
+    /// The counter's value up to which production is booked.
     #[schema(value_type = Option<i64>)]
     pub baseline: Option<i128>,
     /// The newest reading, RFC 3339; null before the first.
     pub last_reading_at: Option<String>,
-    /// How old that is by this box's clock, in milliseconds.
+    /// How old that was by the database's clock when it was asked, in milliseconds.
     pub last_reading_age_ms: Option<i64>,
     /// Anomalies ever.
     pub anomalies: i64,
     /// Those that wait for a person.
     pub undecided: i64,
+    /// The machine's state, `running | idle | down | setup`; null is unknown.
+    pub state: Option<String>,
+    /// Whether the machine can be heard, `connected | disconnected`; null is unknown.
+    pub connection: Option<String>,
 }
 
 /// `GET /api/anomalies`, those that wait for a person first, then the newest.

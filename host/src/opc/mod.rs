@@ -4,11 +4,12 @@
 //! connection changes of a connection keep their order, and which says how much it coalesced or dropped.
 //!
 //! `connections` is what an instance holds; `link` is one of them; `session` keeps it alive; `connect` opens a session; `subscription` is what one
-//! session monitors; `node` and `value` translate node ids and values; `browse` looks around for people; `queue` is the way out.
+//! session monitors; `node` and `value` translate node ids and values; `browse` looks around and `guess` says what may be meant, for people; `queue` is the way out.
 
 pub mod browse;
 pub mod connect;
 pub mod connections;
+pub mod guess;
 mod link;
 pub mod node;
 mod pki;

@@ -9,5 +9,14 @@ pub struct Bundled<'a> {
     pub wasm: &'a [u8],
 }
 
-/// The bundled roles; empty when the guests were not built before the host was.
-pub static BUNDLED: &[Bundled<'static>] = &include!(concat!(env!("OUT_DIR"), "/bundled.rs"));
+/// The roles that come with the host.
+#[derive(Debug, Clone, Copy)]
+pub struct Roles<'a> {
+    /// Their names, also of those that this program was built without: no other module may quietly go by one of them.
+    pub names: &'a [&'a str],
+    /// Those that are in this program; none when the guests were not built before the host was.
+    pub modules: &'a [Bundled<'a>],
+}
+
+/// The roles that come with this host.
+pub static BUNDLED: Roles<'static> = include!(concat!(env!("OUT_DIR"), "/bundled.rs"));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use wasmtime::component::Linker;
 
-use super::bundled::Bundled;
+use super::bundled::Roles;
 use super::module::{Module, Origin, Refusal, Source};
 use crate::config;
 use crate::engine::Engine;
@@ -26,8 +26,8 @@ const MODULE_BYTES: u64 = 256 << 20;
 pub struct Directory<'a> {
     /// The folder with further `*.wasm`; one that does not exist holds none.
     pub path: Option<&'a Path>,
-    /// The roles that this program brings: [`super::bundled::BUNDLED`].
-    pub bundled: &'a [Bundled<'a>],
+    /// The roles that come with the host: [`super::bundled::BUNDLED`].
+    pub bundled: Roles<'a>,
     /// The configured roles, for the hashes they pin.
     pub roles: &'a BTreeMap<RoleName, config::Role>,
     /// A file may replace a bundled role of the same name.
@@ -49,7 +49,10 @@ impl Directory<'_> {
     pub async fn load<T: 'static>(&self, engine: &Engine, linker: &Linker<T>) -> Catalogue {
         let mut catalogue = Catalogue::default();
         let mut sources = self.files(&mut catalogue);
-        for bundled in self.bundled {
+        for name in self.bundled.names {
+            self.refuse_stranger(name, &mut sources, &mut catalogue);
+        }
+        for bundled in self.bundled.modules {
             let ours = Source {
                 name: bundled.name.to_owned(),
                 wasm: Cow::Borrowed(bundled.wasm),
@@ -78,7 +81,7 @@ impl Directory<'_> {
         if its == own {
             return ours;
         }
-        if self.dev || self.pins(&ours.name).any(|pin| pin.eq_ignore_ascii_case(&its)) {
+        if self.allows(&ours.name, &its) {
             return file;
         }
         warnings.push(format!(
@@ -87,6 +90,30 @@ impl Directory<'_> {
             file.origin, ours.name
         ));
         ours
+    }
+
+    /// A file that goes by the name of a role that comes with the host, in a host that was built without it.
+    fn refuse_stranger(&self, name: &str, sources: &mut BTreeMap<String, Source<'_>>, catalogue: &mut Catalogue) {
+        if self.bundled.modules.iter().any(|bundled| bundled.name == name) {
+            return;
+        }
+        let Some(file) = sources.remove(name) else { return };
+        let its = file.sha256();
+        if self.allows(name, &its) {
+            sources.insert(name.to_owned(), file);
+            return;
+        }
+        let reason = format!(
+            "{name} is a role that comes with the host, and this one was built without it: build it with `cargo xtask guests` and then \
+             the host again, or set `sha256 = \"{its}\"` in the role's section of plant.toml to use the file (or start with --dev)"
+        );
+        let refusal = Refusal { name: name.to_owned(), version: None, sha256: Some(its), origin: file.origin, reason };
+        catalogue.modules.insert(name.to_owned(), Err(refusal));
+    }
+
+    /// Whether a file of this hash may go by the name of a role that comes with the host.
+    fn allows(&self, name: &str, sha256: &str) -> bool {
+        self.dev || self.pins(name).any(|pin| pin.eq_ignore_ascii_case(sha256))
     }
 
     fn pins<'s>(&'s self, module: &'s str) -> impl Iterator<Item = &'s str> {

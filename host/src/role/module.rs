@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 use wasmparser::{Parser, Payload};
-use wasmtime::component::types::{ComponentInstance, ComponentItem};
+use wasmtime::component::types::{ComponentInstance, ComponentItem, Type};
 use wasmtime::component::{Component, Linker};
 
 use super::manifest::{Manifest, SECTION};
@@ -195,24 +195,32 @@ impl<'a> Shape<'a> {
         if !Parser::is_component(wasm) {
             return Err("it is WebAssembly of an unknown version: build it with tools of this host's age".into());
         }
-        Self::read_sections(wasm).map_err(|e| format!("it is damaged or cut short: {e}"))
+        Self::read_sections(wasm)
     }
 
-    fn read_sections(wasm: &'a [u8]) -> Result<Self, wasmparser::BinaryReaderError> {
+    fn read_sections(wasm: &'a [u8]) -> Result<Self, String> {
+        let damaged = |e: wasmparser::BinaryReaderError| format!("it is damaged or cut short: {e}");
         let mut shape = Self::default();
         let mut depth = 0_usize;
         for payload in Parser::new(0).parse_all(wasm) {
-            match payload? {
+            match payload.map_err(damaged)? {
                 Payload::Version { .. } => depth += 1,
+                // The parser itself takes the end of the bytes for the end of what is nested.
+                Payload::ModuleSection { unchecked_range: inner, .. }
+                | Payload::ComponentSection { unchecked_range: inner, .. }
+                    if inner.end > wasm.len() =>
+                {
+                    return Err(format!("it is damaged or cut short: {} bytes are missing", inner.end - wasm.len()));
+                }
                 Payload::End(_) => depth = depth.saturating_sub(1),
                 Payload::ComponentImportSection(section) if depth == 1 => {
                     for import in section {
-                        shape.imports.push(import?.name.name);
+                        shape.imports.push(import.map_err(damaged)?.name.name);
                     }
                 }
                 Payload::ComponentExportSection(section) if depth == 1 => {
                     for export in section {
-                        shape.exports.push(export?.name.name);
+                        shape.exports.push(export.map_err(damaged)?.name.name);
                     }
                 }
                 Payload::CustomSection(section) if depth == 1 && section.name() == SECTION => {
@@ -234,6 +242,11 @@ fn is_version_one(name: &str, interface: &str) -> bool {
     name.strip_prefix(interface).is_some_and(|rest| rest.starts_with("@1."))
 }
 
+/// The major version of an interface's name, `1` of `plant:db/db@1.4.0`.
+fn major(name: &str) -> Option<&str> {
+    name.split('@').nth(1)?.split('.').next()
+}
+
 /// Turns what Wasmtime says of an import into a sentence that says which it is, what the host has, and what to do.
 fn missing_import(shape: &Shape<'_>, error: &wasmtime::Error) -> String {
     let said = error.to_string();
@@ -249,9 +262,10 @@ fn missing_import(shape: &Shape<'_>, error: &wasmtime::Error) -> String {
             all.join(", ")
         );
     };
-    let details: Vec<String> = error.chain().skip(1).map(|cause| cause.to_string()).collect();
-    let details = if details.iter().any(|cause| cause.contains("export")) {
-        format!(" ({})", details.join(": "))
+    // Of another major version nothing is expected to fit; of the same one, the function that does not says what to look at.
+    let details = if major(import) == major(ours) {
+        let causes: Vec<String> = error.chain().skip(1).map(|cause| cause.to_string()).collect();
+        format!(" ({})", causes.join(": "))
     } else {
         String::new()
     };
@@ -268,15 +282,16 @@ fn check_lifecycle(component: &Component) -> Result<(), String> {
         ComponentItem::ComponentInstance(instance) if is_version_one(name, "plant:role/lifecycle") => Some(instance),
         _ => None,
     });
-    let has = |instance: &ComponentInstance, function: &str, results: usize| match instance
-        .get_export(engine, function)
-        .map(|e| e.ty)
-    {
-        Some(ComponentItem::ComponentFunc(found)) => found.params().len() == 0 && found.results().len() == results,
+    let find = |instance: &ComponentInstance, function| match instance.get_export(engine, function)?.ty {
+        ComponentItem::ComponentFunc(found) if found.params().len() == 0 => Some(found.results().collect::<Vec<_>>()),
+        _ => None,
+    };
+    let starts = |results: Option<Vec<Type>>| match results.as_deref() {
+        Some([Type::Result(result)]) => result.ok().is_none() && result.err() == Some(Type::String),
         _ => false,
     };
     match lifecycle {
-        Some(instance) if has(&instance, "start", 1) && has(&instance, "stop", 0) => Ok(()),
+        Some(instance) if starts(find(&instance, "start")) && find(&instance, "stop") == Some(Vec::new()) => Ok(()),
         _ => Err("its `plant:role/lifecycle` has not the functions `start: func() -> result<_, string>` and `stop: func()`: build it \
                   for a world of plant:role"
             .into()),

@@ -107,9 +107,10 @@ async fn refuse_pooler(mine: &mut PgConnection, server: &PgConnectOptions) -> Re
     let mut other = server.connect().await.map_err(explain)?;
     sqlx::raw_sql("BEGIN").execute(&mut other).await.map_err(explain)?;
     let others = backend(&mut other).await.map_err(explain)?;
-    let after = backend(mine).await.map_err(explain)?;
+    // Behind a pooler that has but one backend the question would wait for the other session's transaction: it is not asked.
+    let shared = others == before || backend(mine).await.map_err(explain)? != before;
     let _ = timeout(Duration::from_secs(2), other.close()).await;
-    if before == after && before != others {
+    if !shared {
         return Ok(());
     }
     Err(StoreError::Refused(format!(

@@ -15,8 +15,8 @@ pub struct AnomalyRow {
     pub counter: String,
     /// What kind.
     pub kind: String,
-    /// The baseline at that moment.
-    pub baseline: String,
+    /// The baseline at that moment, where there was one.
+    pub baseline: Option<String>,
     /// The reading, where it was a number.
     pub reading: Option<String>,
     /// The units it is about.
@@ -47,18 +47,18 @@ pub async fn anomalies(pool: &Pool, limit: i64) -> Result<Vec<AnomalyRow>, sqlx:
     fetch_all!(
         pool,
         AnomalyRow,
-        postgres: "SELECT a.id, m.code AS machine, a.counter, a.kind, CAST(a.baseline AS text) AS baseline,
+        postgres: "SELECT a.id, a.machine, a.counter, a.kind, CAST(a.baseline AS text) AS baseline,
                           CAST(a.reading AS text) AS reading, CAST(a.quantity AS text) AS quantity, a.detail,
                           (extract(epoch FROM a.seen_at) * 1000000)::bigint AS seen_at, a.needs_decision,
                           a.decision, a.decided_by, a.why,
                           (extract(epoch FROM a.decided_at) * 1000000)::bigint AS decided_at,
                           (extract(epoch FROM a.applied_at) * 1000000)::bigint AS applied_at
-                   FROM counter_anomalies a JOIN machines m ON m.id = a.machine_id
+                   FROM anomalies a
                    ORDER BY (a.needs_decision AND a.decision IS NULL) DESC, a.id DESC LIMIT $1",
-        sqlite: "SELECT a.id, m.code AS machine, a.counter, a.kind, CAST(a.baseline AS text) AS baseline,
+        sqlite: "SELECT a.id, a.machine, a.counter, a.kind, CAST(a.baseline AS text) AS baseline,
                         CAST(a.reading AS text) AS reading, CAST(a.quantity AS text) AS quantity, a.detail, a.seen_at,
                         a.needs_decision, a.decision, a.decided_by, a.why, a.decided_at, a.applied_at
-                 FROM counter_anomalies a JOIN machines m ON m.id = a.machine_id
+                 FROM anomalies a
                  ORDER BY (a.needs_decision AND a.decision IS NULL) DESC, a.id DESC LIMIT $1",
         limit,
     )

@@ -24,14 +24,15 @@ pub struct NewCorrection<'a> {
 pub async fn correct(pool: &Pool, new: &NewCorrection<'_>) -> Result<Option<i64>, sqlx::Error> {
     let row: Option<(i64,)> = match pool {
         Pool::Postgres(pool) => {
-            let sql = "INSERT INTO corrections (machine_id, counter, quantity, who, why)
-                       SELECT id, $2, $3, $4, $5 FROM machines WHERE code = $1 RETURNING id";
+            let sql = "INSERT INTO corrections (machine_id, counter, quantity, who, why, at)
+                       SELECT id, CASE $2 WHEN 'good' THEN 0 ELSE 1 END, $3, $4, $5, clock_timestamp()
+                       FROM machines WHERE code = $1 RETURNING id";
             let query = sqlx::query_as(sql).bind(new.machine).bind(new.counter).bind(new.quantity);
             query.bind(new.who).bind(new.why).fetch_optional(pool).await?
         }
         Pool::Sqlite(pool) => {
-            let sql = "INSERT INTO corrections (machine_id, counter, quantity, who, why, corrected_at)
-                       SELECT id, $2, $3, $4, $5, CAST(unixepoch('subsec') * 1000000 AS INTEGER)
+            let sql = "INSERT INTO corrections (machine_id, counter, quantity, who, why, at)
+                       SELECT id, CASE $2 WHEN 'good' THEN 0 ELSE 1 END, $3, $4, $5, CAST(unixepoch('subsec') * 1000000 AS INTEGER)
                        FROM machines WHERE code = $1 RETURNING id";
             let query = sqlx::query_as(sql).bind(new.machine).bind(new.counter).bind(new.quantity);
             query.bind(new.who).bind(new.why).fetch_optional(pool).await?

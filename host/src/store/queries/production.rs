@@ -19,10 +19,16 @@ pub struct CounterRow {
     pub baseline: String,
     /// The newest reading, microseconds since the Unix epoch.
     pub last_reading_at: Option<i64>,
+    /// How old that is by the database's clock, in milliseconds.
+    pub last_reading_age_ms: Option<i64>,
     /// Anomalies ever.
     pub anomalies: i64,
     /// Those that wait for a person.
     pub undecided: i64,
+    /// `running | idle | down | setup`; `None` is unknown.
+    pub state: Option<String>,
+    /// `connected | disconnected`; `None` is unknown.
+    pub connection: Option<String>,
 }
 
 /// Every counter that has a baseline, by machine and counter.
@@ -33,20 +39,22 @@ pub async fn production(pool: &Pool) -> Result<Vec<CounterRow>, sqlx::Error> {
     fetch_all!(
         pool,
         CounterRow,
-        postgres: "SELECT m.code AS machine, b.counter, CAST(b.booked AS text) AS booked, CAST(b.owed AS text) AS owed,
-                          CAST(b.value AS text) AS baseline,
-                          (extract(epoch FROM b.last_reading_at) * 1000000)::bigint AS last_reading_at,
-                          count(a.id) AS anomalies,
-                          count(a.id) FILTER (WHERE a.needs_decision AND a.decision IS NULL) AS undecided
-                   FROM counter_baselines b JOIN machines m ON m.id = b.machine_id
-                   LEFT JOIN counter_anomalies a ON a.machine_id = b.machine_id AND a.counter = b.counter
-                   GROUP BY m.code, b.counter, b.booked, b.owed, b.value, b.last_reading_at ORDER BY m.code, b.counter",
-        sqlite: "SELECT m.code AS machine, b.counter, CAST(b.booked AS text) AS booked, CAST(b.owed AS text) AS owed,
-                        CAST(b.value AS text) AS baseline, b.last_reading_at,
-                        count(a.id) AS anomalies,
-                        count(a.id) FILTER (WHERE a.needs_decision AND a.decision IS NULL) AS undecided
-                 FROM counter_baselines b JOIN machines m ON m.id = b.machine_id
-                 LEFT JOIN counter_anomalies a ON a.machine_id = b.machine_id AND a.counter = b.counter
-                 GROUP BY m.code, b.counter, b.booked, b.owed, b.value, b.last_reading_at ORDER BY m.code, b.counter",
+        postgres: "SELECT p.machine, p.counter, CAST(p.booked AS text) AS booked, CAST(p.owed AS text) AS owed,
+                          CAST(p.baseline AS text) AS baseline,
+                          (extract(epoch FROM p.last_reading_at) * 1000000)::bigint AS last_reading_at,
+                          (extract(epoch FROM clock_timestamp() - p.last_reading_at) * 1000)::bigint AS last_reading_age_ms,
+                          p.anomalies, p.undecided, s.state, c.state AS connection
+                   FROM production p JOIN machines m ON m.code = p.machine
+                   LEFT JOIN machine_states s ON s.machine_id = m.id AND s.ended_at IS NULL
+                   LEFT JOIN machine_connections c ON c.machine_id = m.id AND c.ended_at IS NULL
+                   ORDER BY p.machine, p.counter",
+        sqlite: "SELECT p.machine, p.counter, CAST(p.booked AS text) AS booked, CAST(p.owed AS text) AS owed,
+                        CAST(p.baseline AS text) AS baseline, p.last_reading_at,
+                        (CAST(unixepoch('subsec') * 1000000 AS INTEGER) - p.last_reading_at) / 1000 AS last_reading_age_ms,
+                        p.anomalies, p.undecided, s.state, c.state AS connection
+                 FROM production p JOIN machines m ON m.code = p.machine
+                 LEFT JOIN machine_states s ON s.machine_id = m.id AND s.ended_at IS NULL
+                 LEFT JOIN machine_connections c ON c.machine_id = m.id AND c.ended_at IS NULL
+                 ORDER BY p.machine, p.counter",
     )
 }
