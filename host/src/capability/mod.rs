@@ -21,7 +21,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use self::log::stdio::Lines;
 use self::log::{Level, Log};
-use crate::engine::{Engine, EngineError, GuestLimits};
+use crate::engine::GuestLimits;
 use crate::lease::Held;
 use crate::role::manifest::Ask;
 use crate::role::module::Module;
@@ -125,14 +125,10 @@ impl bindings::imports::plant::types::types::Host for GuestState {}
 /// A linker with everything that the host offers, for any guest.
 ///
 /// # Errors
-/// [`EngineError::Start`] when two of the interfaces have one name, which is a mistake in the host.
-pub fn linker(engine: &Engine) -> Result<Linker<GuestState>, EngineError> {
-    let mut linker = Linker::new(engine.wasmtime());
-    offer(&mut linker).map_err(|error| EngineError::Start(format!("{error:#}")))?;
+/// When two of the interfaces have one name, which is a mistake in the host.
+pub fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<GuestState>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    bindings::imports::Imports::add_to_linker::<_, HasSelf<GuestState>>(&mut linker, |state| state)?;
     Ok(linker)
-}
-
-fn offer(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
-    wasmtime_wasi::p2::add_to_linker_async(linker)?;
-    bindings::imports::Imports::add_to_linker::<_, HasSelf<GuestState>>(linker, |state| state)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use host::capability::opc::{Opener, Sessions};
-use host::capability::{self, Grants, metrics::SharedRegistry};
+use host::capability::{self, Grants, GuestState, metrics::SharedRegistry};
 use host::clock::BootInstant;
 use host::config::Config;
 use host::engine::{Compiler, Engine};
@@ -24,6 +24,7 @@ use host::role::{Report, State};
 use sqlx::Connection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tokio::sync::mpsc;
+use wasmtime::component::Linker;
 
 /// Whatever a test waits for happens within this, also on a slow machine.
 const AT_MOST: Duration = Duration::from_secs(60);
@@ -69,7 +70,7 @@ impl Plant {
         let leases = Arc::new(Leases::new(&database, granted, wishes.others).await?);
         let (queues, registry) = (Arc::new(Queues::default()), SharedRegistry::default());
         let engine = Engine::with_compiler(&cache(), Compiler::InProcess)?;
-        let linker = capability::linker(&engine)?;
+        let linker = linker(&engine)?;
         let module = Arc::new(probe(&engine).await?);
         let mut runnables = BTreeMap::new();
         for (name, role) in &config.roles {
@@ -297,7 +298,11 @@ async fn probe(engine: &Engine) -> anyhow::Result<Module> {
         beside: Some(std::fs::read(harness::process::root().join("tests/guests/probe/role.toml"))?),
         origin: Origin::File(path.into()),
     };
-    Ok(source.load(engine, &capability::linker(engine)?).await?)
+    Ok(source.load(engine, &linker(engine)?).await?)
+}
+
+fn linker(engine: &Engine) -> anyhow::Result<Linker<GuestState>> {
+    capability::linker(engine.wasmtime()).map_err(|error| anyhow::anyhow!("{error:#}"))
 }
 
 /// One cache for all the tests, so that the probe is compiled once.
