@@ -30,7 +30,7 @@ impl Threads {
             .worker_threads(workers)
             .thread_name("guest")
             // Tokio's own `event_interval` stays: an interval of 1 looks as if it made timers more punctual, and starves whoever is not
-            // computing for as long as more guests compute than there are workers (`the_timers_of_others_stay_on_time…`).
+            // computing for as long as more guests compute than there are workers (`the_timers_of_others_go_on_while…`).
             .on_thread_start(lower_priority)
             .enable_all()
             .build()?;

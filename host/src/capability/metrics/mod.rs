@@ -216,9 +216,11 @@ fn is_label(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn series(declared: &BTreeMap<String, manifest::Metric>) -> (SharedRegistry, Series) {
+    fn series(declared: &[(&str, MetricKind)]) -> (SharedRegistry, Series) {
         let registry = SharedRegistry::default();
-        let role = RoleMetrics::register(&registry, &"erp-sync".parse().unwrap(), declared);
+        let metric = |kind| manifest::Metric { kind, help: "What it says".to_owned() };
+        let declared = declared.iter().map(|(name, kind)| ((*name).to_owned(), metric(*kind))).collect();
+        let role = RoleMetrics::register(&registry, &"erp-sync".parse().unwrap(), &declared);
         (registry, Series::new(role, String::new()))
     }
 
