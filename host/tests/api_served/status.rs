@@ -216,3 +216,25 @@ async fn one_node_without_redundancy_answers_for_its_own_roles() {
     );
     assert_eq!((reader["state"].as_str(), reader["expires_in_ms"].clone()), (Some("running"), Value::Null));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_prints_what_the_node_answers() {
+    let (_directory, pool) = plant::sqlite().await;
+    plant::counted(&pool).await;
+    let node = plant::Node::start("a", plant::config(None, true), pool).await;
+    *node.known.reports.lock().unwrap() = vec![plant::report("reader", State::Running)];
+    let url = node.url.clone();
+    let printed = tokio::task::spawn_blocking(move || {
+        let print = |json| host::cli::status::report(Some(&url), std::path::Path::new("plant.toml"), json).unwrap();
+        (print(false), print(true))
+    });
+    let (table, document) = printed.await.unwrap();
+    assert!(table.contains("bottling as node a sees it"), "{table}");
+    assert!(
+        table.lines().any(|line| line.starts_with("reader ") && line.contains(" a ") && line.contains("running")),
+        "{table}"
+    );
+    assert!(table.lines().any(|line| line.starts_with("FILL01") && line.contains("1234")), "{table}");
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(reader(&document)["holder"], "a");
+}
