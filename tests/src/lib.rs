@@ -3,7 +3,13 @@
 //! Everything here starts a real program. What a machine lacks, `cargo xtask test` installs; a test that is run without it fails
 //! and says so.
 
+pub mod asyncua;
+pub mod node;
+pub mod plant;
 pub mod postgres;
 pub mod process;
 
+pub use asyncua::Asyncua;
+pub use node::Node;
+pub use plant::Plant;
 pub use postgres::Postgres;

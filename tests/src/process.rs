@@ -49,6 +49,19 @@ pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
 }
 
+/// The host's binary: `PLANT_HOST`, else the one that a plain `cargo build` makes.
+///
+/// # Errors
+/// When it was not built.
+pub fn host_binary() -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PLANT_HOST").map_or_else(|| root().join("target/debug/host"), PathBuf::from);
+    if path.exists() {
+        Ok(path)
+    } else {
+        bail!("there is no host at {}: run the tests by `cargo xtask test`", path.display())
+    }
+}
+
 /// The Python that has the peers' packages (`asyncua`, `psycopg`): `PLANT_PYTHON`, which `cargo xtask test` sets.
 ///
 /// # Errors

@@ -1,1 +1,63 @@
-fn main() {}
+//! `cargo xtask`: everything that is done to this repository, each by one command that does its own set-up.
+
+mod command;
+mod demo;
+mod guests;
+mod layout;
+mod test;
+mod toolchain;
+mod tools;
+
+use clap::{Parser, Subcommand};
+
+/// Build, run and test the plant host.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Start the simulated bottling line and a node that counts it; Ctrl-C ends both
+    Demo {
+        /// Where the node's page and API listen
+        #[arg(long, default_value_t = 8080)]
+        api_port: u16,
+    },
+    /// Set up what the tests need, then run them all
+    Test {
+        /// What is handed to `cargo nextest run`, for example a part of a test's name
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Build the guests and the host optimised; the last line is the binary's path
+    Build,
+    /// Build the guests for WebAssembly into guests/
+    Guests,
+    /// Format check, clippy, and the licences and sources of all dependencies
+    Lint,
+    /// Measure: throughput, latencies, memory
+    Bench {
+        /// Which benchmark; all of them when left out
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().task {
+        Task::Demo { api_port } => demo::demo(api_port),
+        Task::Test { arguments } => test::test(&arguments),
+        Task::Build => {
+            guests::build_all()?;
+            command::run(command::cargo()?.args(["build", "--release", "--package", "host"]))?;
+            println!("{}", layout::target()?.join("release/host").display());
+            Ok(())
+        }
+        Task::Guests => guests::build_all().map(|_| ()),
+        Task::Lint => test::lint(),
+        Task::Bench { arguments } => test::bench(&arguments),
+    }
+}

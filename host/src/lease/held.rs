@@ -4,7 +4,7 @@
 //! asked after the deadline is answered without asking the store: a process that was frozen finds out before it does anything.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -24,7 +24,7 @@ struct Inner {
     epoch: Epoch,
     deadline: AtomicU64,
     effects_from: BootInstant,
-    draining: AtomicBool,
+    draining: watch::Sender<bool>,
     lost: watch::Sender<bool>,
 }
 
@@ -52,7 +52,7 @@ impl Held {
             epoch,
             deadline: AtomicU64::new(deadline.as_nanos()),
             effects_from,
-            draining: AtomicBool::new(false),
+            draining: watch::Sender::new(false),
             lost: watch::Sender::new(false),
         });
         (Self(inner.clone()), HeldControl(inner))
@@ -113,12 +113,32 @@ impl Held {
     /// Whether the role is being drained: what is in hand is finished and nothing new begun.
     #[must_use]
     pub fn draining(&self) -> bool {
-        self.0.draining.load(Ordering::Acquire)
+        *self.0.draining.borrow()
     }
 
     /// Begins to drain.
     pub fn drain(&self) {
-        self.0.draining.store(true, Ordering::Release);
+        self.0.draining.send_replace(true);
+    }
+
+    /// Returns when somebody has begun to drain.
+    pub async fn drain_begun(&self) {
+        let mut draining = self.0.draining.subscribe();
+        // The sender lives as long as `self`: this ends only when the value is true.
+        let _ = draining.wait_for(|draining| *draining).await;
+    }
+
+    /// Returns when it does not hold any more: the keeper has ended it, or its self-fence deadline has passed and the keeper, for whatever
+    /// reason, has said nothing.
+    pub async fn gone(&self) {
+        while self.check().is_ok() {
+            // The deadline moves with every renewal, so that this wakes about once in a lease and looks again.
+            let nap = self.deadline().remaining().min(Duration::from_secs(60));
+            tokio::select! {
+                () = self.lost() => {}
+                () = tokio::time::sleep(nap) => {}
+            }
+        }
     }
 }
 
@@ -164,6 +184,13 @@ mod tests {
         let (held, control) = held(BootInstant::NEVER);
         control.end();
         control.prolong(BootInstant::NEVER);
+        assert_eq!(held.check(), Err(LeaseLost));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_is_woken_at_the_deadline_though_the_keeper_says_nothing() {
+        let (held, _control) = held(BootInstant::now() + Duration::from_millis(20));
+        held.gone().await;
         assert_eq!(held.check(), Err(LeaseLost));
     }
 

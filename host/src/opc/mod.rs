@@ -2,6 +2,24 @@
 //!
 //! A session belongs to an instance and ends with it. What arrives goes through one bounded queue per instance, in which samples and
 //! connection changes of a connection keep their order, and which says how much it coalesced or dropped.
+//!
+//! `connections` is what an instance holds; `link` is one of them; `session` keeps it alive; `connect` opens a session; `subscription` is what one
+//! session monitors; `node` and `value` translate node ids and values; `browse` looks around and `guess` says what may be meant, for people; `queue` is the way out.
+
+pub mod browse;
+pub mod connect;
+pub mod connections;
+pub mod guess;
+mod link;
+pub mod node;
+mod pki;
+pub mod queue;
+mod session;
+mod subscription;
+mod value;
+
+pub use connections::{ConnectionStatus, Connections};
+pub use queue::{Batch, EventQueue};
 
 /// A value as OPC UA sent it, in the shapes of `plant:opc`.
 #[derive(Debug, Clone, PartialEq)]

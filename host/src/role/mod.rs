@@ -1,8 +1,32 @@
 //! Roles: manifests, modules, instances and their supervisor.
+//!
+//! The supervisor starts an instance when the keeper grants a lease and none otherwise. An instance is an actor: one task owns the
+//! guest's store, and dropping the store ends everything that the guest has begun.
+
+pub mod backoff;
+mod call;
+mod ending;
+pub mod figures;
+mod handlers;
+mod instance;
+pub mod reports;
+pub mod runnable;
+pub mod supervisor;
+mod tenure;
+pub mod threads;
+
+pub mod bundled;
+pub mod directory;
+pub mod manifest;
+pub mod module;
 
 use serde::Serialize;
 
 use crate::identity::{Epoch, RoleKey};
+
+pub use ending::Ending;
+pub use runnable::Runnable;
+pub use supervisor::Supervisor;
 
 /// What a role is doing on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

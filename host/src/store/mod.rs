@@ -3,14 +3,31 @@
 //! Guests' statements and the host's own go through here. A transaction that changes something carries a fence, and the commit
 //! and the check of the fence are one message: nothing can come between them.
 
+mod batch;
+mod bounds;
+mod columns;
+mod error;
+mod migrate;
+mod numeric;
+mod pool;
+pub mod postgres;
 pub mod queries;
 pub mod reports;
+pub(crate) mod session;
+mod sql;
+pub mod sqlite;
 pub mod value;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::config;
 use crate::lease::Held;
 
+pub use bounds::Bounds;
+pub use error::StoreError;
+pub use migrate::{Migrated, check as check_schema, migrate};
 pub use value::{Array, Column, ColumnData, Params, Rowset, Statement, Value};
 
 /// What can go wrong with a statement or a transaction; the shape that guests see.
@@ -99,4 +116,15 @@ pub enum Pool {
     Postgres(sqlx::PgPool),
     /// SQLite.
     Sqlite(sqlx::SqlitePool),
+}
+
+/// The database that a plant's transactions run on, by `plant.toml`; connects when the first one begins.
+///
+/// # Errors
+/// [`StoreError::Configuration`] when a URL cannot be read.
+pub fn open(store: &config::Store, bounds: Bounds) -> Result<Arc<dyn Database>, StoreError> {
+    match store {
+        config::Store::Postgres { urls, .. } => Ok(Arc::new(postgres::PostgresDatabase::new(urls, bounds)?)),
+        config::Store::Sqlite { path } => Ok(Arc::new(sqlite::SqliteDatabase::new(path, bounds))),
+    }
 }

@@ -1,0 +1,74 @@
+//! `plant:db`: transactions on the plant's database.
+//!
+//! The client it drives is [`crate::store::Database`], which opens, fences and commits. This side keeps three promises to the rest of the
+//! host: at most one transaction is open per instance; none outlives the call it was opened in; and when the answer to a COMMIT was lost, or the
+//! fence said that the role has moved on, the actor hears of it whatever the guest makes of the error.
+
+mod convert;
+pub mod grant;
+mod host;
+
+use std::sync::Arc;
+
+use wasmtime::component::{Resource, ResourceTable};
+
+pub use grant::Grant;
+
+use crate::store::{Database, DbError, Transaction};
+
+/// The host's side of a guest's `transaction`; rolled back when dropped.
+pub struct OpenTransaction {
+    // None once it was committed or rolled back.
+    open: Option<Box<dyn Transaction>>,
+    now: i64,
+}
+
+/// What an instance may do with the database, and what it has open.
+pub struct Db {
+    database: Arc<dyn Database>,
+    grant: Grant,
+    open: Option<u32>,
+    fate: Fate,
+}
+
+/// What the actor must know of the transactions of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// All of them ended in a way that is known.
+    Known,
+    /// The answer to a COMMIT was lost.
+    OutcomeUnknown,
+    /// The database says that the lease is somebody else's, or has run out.
+    LeaseLost,
+}
+
+impl Db {
+    /// A database for one instance.
+    #[must_use]
+    pub fn new(database: Arc<dyn Database>, grant: Grant) -> Self {
+        Self { database, grant, open: None, fate: Fate::Known }
+    }
+
+    /// What became of this instance's transactions so far.
+    #[must_use]
+    pub fn fate(&self) -> Fate {
+        self.fate
+    }
+
+    /// Rolls back what a call left open; whether there was anything.
+    pub fn roll_back_left_open(&mut self, table: &mut ResourceTable) -> bool {
+        let Some(open) = self.open.take() else { return false };
+        match table.get_mut(&Resource::<OpenTransaction>::new_borrow(open)) {
+            Ok(transaction) => transaction.open.take().is_some(),
+            Err(_) => false,
+        }
+    }
+
+    fn note(&mut self, error: &DbError) {
+        match error {
+            DbError::OutcomeUnknown => self.fate = Fate::OutcomeUnknown,
+            DbError::LeaseLost if self.fate == Fate::Known => self.fate = Fate::LeaseLost,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What can be typed: every subcommand, its options and their examples.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Runs a plant's roles on one node at a time, and proves it.
+#[derive(Debug, Parser)]
+#[command(name = "host", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 good, 2 wrong usage, 64 wrong configuration, 1 anything else.")]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Write the log as JSON, a line an event
+    #[arg(long, global = true)]
+    pub log_json: bool,
+
+    /// How much to log: error, warn, info, debug, trace, or a filter like `host=debug`
+    #[arg(long, global = true, env = "HOST_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a node of the plant
+    #[command(after_help = "Example:\n  host run --config plant.toml --node a --api-port 8080")]
+    Run(Run),
+    /// Run a simulated bottling line: an OPC UA server with faults on demand
+    Simulate(super::simulate::SimulateArgs),
+    /// Show the nodes, the roles and the counts of a running plant
+    #[command(after_help = "Examples:\n  host status\n  host status --url http://plant-b:8080 --json")]
+    Status(Status),
+    /// Check a configuration and its modules without running anything
+    #[command(after_help = "Example:\n  host check --config plant.toml")]
+    Check(ConfigFile),
+    /// Bring the database's schema up to date
+    #[command(after_help = "Example:\n  host migrate --config plant.toml")]
+    Migrate(ConfigFile),
+    /// Look at roles and their modules
+    #[command(subcommand)]
+    Role(Role),
+    /// Look into an OPC UA server
+    #[command(subcommand)]
+    Opc(Opc),
+    /// Write a first plant.toml from what an OPC UA server offers
+    #[command(after_help = "Example:\n  host init --from opc.tcp://192.0.2.10:4840 --output plant.toml")]
+    Init(Init),
+    /// Compile a module into the cache; the host calls this itself
+    #[command(hide = true)]
+    CompileModule(CompileModule),
+}
+
+/// Names the configuration.
+#[derive(Debug, Clone, Args)]
+pub struct ConfigFile {
+    /// The plant's configuration
+    #[arg(long, default_value = "plant.toml", value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// `host run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The plant's configuration
+    #[command(flatten)]
+    pub config: ConfigFile,
+    /// This node's name; by default the host name
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Where to serve HTTP; wins over `[serve] api_port`
+    #[arg(long, value_name = "PORT")]
+    pub api_port: Option<u16>,
+    /// How others reach this node; wins over `[serve] advertise`
+    #[arg(long, value_name = "URL")]
+    pub advertise: Option<String>,
+    /// Where further modules (`*.wasm`) are; by default `guests` beside the configuration
+    #[arg(long, value_name = "DIRECTORY")]
+    pub guests: Option<PathBuf>,
+    /// Where compiled modules are kept
+    #[arg(long, env = "HOST_CACHE", value_name = "DIRECTORY")]
+    pub cache: Option<PathBuf>,
+    /// Let modules in `guests` replace bundled roles of the same name
+    #[arg(long)]
+    pub dev: bool,
+}
+
+/// `host status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// A node's address; by default this machine's, with the port of the configuration
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// The plant's configuration, for its port
+    #[command(flatten)]
+    pub config: ConfigFile,
+    /// Print the whole document of /api/status
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `host role …`.
+#[derive(Debug, Subcommand)]
+pub enum Role {
+    /// List the modules that this host knows, and whether it can run them
+    List {
+        /// The plant's configuration, for its modules' hashes
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Where further modules (`*.wasm`) are; by default `guests` beside the configuration
+        #[arg(long, value_name = "DIRECTORY")]
+        guests: Option<PathBuf>,
+    },
+}
+
+/// Which server `host opc` speaks to.
+#[derive(Debug, Clone, Args)]
+pub struct Server {
+    /// A connection's name in the configuration, or an address like `opc.tcp://host:4840`
+    #[arg(value_name = "CONNECTION|URL")]
+    pub server: String,
+    /// The plant's configuration, for its connections
+    #[command(flatten)]
+    pub config: ConfigFile,
+}
+
+/// `host opc …`.
+#[derive(Debug, Subcommand)]
+pub enum Opc {
+    /// Show the server's nodes as a tree, with their ids as plant.toml wants them
+    #[command(after_help = "Example:\n  host opc browse line --depth 4")]
+    Browse {
+        /// Which server.
+        #[command(flatten)]
+        server: Server,
+        /// Where to begin; by default the Objects folder
+        #[arg(long, value_name = "NODE")]
+        node: Option<String>,
+        /// How deep to look
+        #[arg(long, default_value_t = 5)]
+        depth: u32,
+    },
+    /// Read nodes once
+    #[command(after_help = "Example:\n  host opc read line 'nsu=urn:plant:simulator;s=FILL01.GoodCount'")]
+    Read {
+        /// Which server.
+        #[command(flatten)]
+        server: Server,
+        /// Node ids, as `nsu=URI;s=NAME`
+        #[arg(required = true, value_name = "NODE")]
+        nodes: Vec<String>,
+    },
+    /// Show nodes as they change, until Ctrl-C
+    #[command(after_help = "Example:\n  host opc watch line 'nsu=urn:plant:simulator;s=FILL01.GoodCount'")]
+    Watch {
+        /// Which server.
+        #[command(flatten)]
+        server: Server,
+        /// Node ids, as `nsu=URI;s=NAME`
+        #[arg(required = true, value_name = "NODE")]
+        nodes: Vec<String>,
+    },
+}
+
+/// `host init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The server's address
+    #[arg(long, value_name = "URL")]
+    pub from: String,
+    /// The file to write
+    #[arg(long, default_value = "plant.toml", value_name = "FILE")]
+    pub output: PathBuf,
+    /// Take everything that was found without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Overwrite the file if it is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `host compile-module`.
+#[derive(Debug, Args)]
+pub struct CompileModule {
+    /// Where the compiled module is written
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// The most memory it may take, in MiB
+    #[arg(long, default_value_t = 2048)]
+    pub memory_mib: u64,
+    /// Check every memory access, for a host that may not reserve address space
+    #[arg(long)]
+    pub checked: bool,
+}

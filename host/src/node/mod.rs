@@ -1,0 +1,39 @@
+//! One node, put together: configuration, modules, database, leases, roles and the HTTP side; then its end, in order.
+//!
+//! Each part knows nothing of the others but a trait or a channel; this is the one place that knows them all.
+
+mod http;
+mod leases;
+mod local;
+mod modules;
+mod start;
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::lease::keeper::KeeperHandle;
+use crate::role::supervisor::Supervisor;
+
+pub use modules::{Modules, Places};
+pub use start::{Settings, StartError, start};
+
+/// A running node.
+pub struct Node {
+    supervisor: Supervisor,
+    keeper: Arc<KeeperHandle>,
+    serving: http::Serving,
+    stop: CancellationToken,
+}
+
+impl Node {
+    /// Ends it cleanly: roles are drained and their leases released, the node leaves the plant, and last the HTTP side ends, so
+    /// that it can be asked meanwhile how far that is.
+    pub async fn end(self) {
+        tracing::info!("draining: roles end and their leases are released");
+        self.supervisor.drain().await;
+        self.keeper.shutdown().await;
+        self.stop.cancel();
+        self.serving.ended().await;
+    }
+}

@@ -1,0 +1,193 @@
+//! What one connection's session task and the instance share: what is wanted of it, and how it is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use opcua::client::Session;
+use opcua::types::StatusCode;
+use tokio::sync::{Notify, watch};
+
+use super::connections::ConnectionStatus;
+use super::node::Node;
+use super::queue::EventQueue;
+use super::{ConnectionChange, Monitoring, OpcError, Sample};
+use crate::clock::wall_nanos;
+use crate::config::OpcConnection;
+
+/// How many Bad items are named.
+const BAD_NAMED: usize = 100;
+
+/// One connection of one instance.
+pub(super) struct Link {
+    pub(super) name: String,
+    pub(super) config: OpcConnection,
+    pub(super) queue: Arc<EventQueue>,
+    /// Signalled when `wanted` grew.
+    pub(super) changed: Notify,
+    wanted: Mutex<BTreeMap<u32, Wanted>>,
+    /// Items whose newest status is Bad, with that status.
+    bad: Mutex<BTreeMap<u32, u32>>,
+    state: watch::Sender<LinkState>,
+    told: Mutex<Option<Told>>,
+    /// When the server was last heard, nanoseconds since the Unix epoch; 0 for never.
+    heard: AtomicI64,
+}
+
+/// An item to subscribe to.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) node: Node,
+    pub(super) how: Monitoring,
+}
+
+/// A session that works.
+#[derive(Clone)]
+pub(super) struct Live {
+    pub(super) session: Arc<Session>,
+    pub(super) namespaces: Arc<Vec<String>>,
+}
+
+enum LinkState {
+    Connecting,
+    Up(Live),
+    Down,
+}
+
+/// What the instance was told last.
+struct Told {
+    connected: bool,
+    since: i64,
+    reason: String,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(super) fn new(name: String, config: OpcConnection, queue: Arc<EventQueue>) -> Self {
+        Self {
+            name,
+            config,
+            queue,
+            changed: Notify::new(),
+            wanted: Mutex::default(),
+            bad: Mutex::default(),
+            state: watch::Sender::new(LinkState::Connecting),
+            told: Mutex::default(),
+            heard: AtomicI64::new(0),
+        }
+    }
+
+    /// Adds items to what is wanted; all of them or, on error, none.
+    pub(super) fn want(&self, items: &[(u32, Node)], how: Monitoring) -> Result<(), OpcError> {
+        let mut wanted = lock(&self.wanted);
+        for (item, node) in items {
+            if wanted.get(item).is_some_and(|known| known.how != how) {
+                return Err(OpcError::Denied(format!(
+                    "node {node} of connection {} is subscribed to already with other intervals, queue or coalescing: subscribe once",
+                    self.name
+                )));
+            }
+        }
+        let numbers: Vec<u32> = items.iter().map(|(item, _)| *item).collect();
+        self.queue.declare(&self.name, &numbers, how.coalesce);
+        for (item, node) in items {
+            wanted.entry(*item).or_insert_with(|| Wanted { node: node.clone(), how });
+        }
+        drop(wanted);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn wanted(&self) -> BTreeMap<u32, Wanted> {
+        lock(&self.wanted).clone()
+    }
+
+    /// The session, once it is known whether there is one.
+    pub(super) async fn live(&self) -> Option<Live> {
+        let mut state = self.state.subscribe();
+        match &*state.wait_for(|state| !matches!(state, LinkState::Connecting)).await.ok()? {
+            LinkState::Up(live) => Some(live.clone()),
+            _ => None,
+        }
+    }
+
+    /// The server was heard just now.
+    pub(super) fn hear(&self) {
+        self.heard.store(wall_nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn push(&self, samples: Vec<Sample>) {
+        if samples.is_empty() {
+            return;
+        }
+        let mut bad = lock(&self.bad);
+        for sample in &samples {
+            if sample.status >> 31 == 1 {
+                bad.insert(sample.item, sample.status);
+            } else if !bad.is_empty() {
+                bad.remove(&sample.item);
+            }
+        }
+        drop(bad);
+        self.queue.push_samples(samples);
+    }
+
+    /// The session works from now on; said before the first of its samples.
+    pub(super) fn up(&self, live: Live, how: String) {
+        let now = wall_nanos();
+        self.heard.store(now, Ordering::Relaxed);
+        self.tell(true, now, how);
+        self.state.send_replace(LinkState::Up(live));
+    }
+
+    /// There is no session; said once, with the reason at that time. The status always has the newest reason.
+    pub(super) fn down(&self, reason: String) {
+        self.state.send_replace(LinkState::Down);
+        let mut told = lock(&self.told);
+        if let Some(told) = told.as_mut().filter(|told| !told.connected) {
+            told.reason = reason;
+            return;
+        }
+        drop(told);
+        let heard = self.heard.load(Ordering::Relaxed);
+        let since = if heard == 0 { wall_nanos() } else { heard };
+        self.tell(false, since, reason);
+    }
+
+    fn tell(&self, connected: bool, since: i64, reason: String) {
+        *lock(&self.told) = Some(Told { connected, since, reason: reason.clone() });
+        let connection = self.name.clone();
+        self.queue.push_connection(ConnectionChange { connection, connected, since, detected: wall_nanos(), reason });
+    }
+
+    pub(super) fn status(&self, name: impl Fn(u32) -> String) -> ConnectionStatus {
+        let losses = self.queue.losses(&self.name);
+        let bad = lock(&self.bad);
+        let named =
+            bad.iter().take(BAD_NAMED).map(|(item, status)| (name(*item), StatusCode::from(*status).to_string()));
+        let (named, bad_items) = (named.collect(), bad.len());
+        drop(bad);
+        let told = lock(&self.told);
+        ConnectionStatus {
+            connection: self.name.clone(),
+            connected: told.as_ref().is_some_and(|t| t.connected),
+            since: told.as_ref().map(|t| t.since),
+            reason: told.as_ref().map_or_else(|| "not needed yet".to_owned(), |t| t.reason.clone()),
+            items: lock(&self.wanted).len(),
+            bad: named,
+            bad_items,
+            coalesced: losses.coalesced,
+            dropped: losses.dropped,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

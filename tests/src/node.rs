@@ -1,0 +1,135 @@
+//! Nodes: real `host run` processes, asked over their API and ended by real signals.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::process::{bound_to_this_thread, free_port, host_binary, wait_until};
+
+/// A node of a plant; killed when dropped.
+pub struct Node {
+    name: String,
+    port: u16,
+    log: PathBuf,
+    process: Child,
+}
+
+impl Node {
+    /// Starts `host run --node NAME` in the plant's directory, which holds its `plant.toml`; its log is `NAME.log` there.
+    ///
+    /// # Errors
+    /// When the host was not built or cannot be started.
+    pub fn start(plant: &Path, name: &str, arguments: &[&str]) -> anyhow::Result<Self> {
+        let port = free_port()?;
+        let log = plant.join(format!("{name}.log"));
+        let output = File::options().create(true).append(true).open(&log)?;
+        let mut command = bound_to_this_thread("KILL", host_binary()?);
+        command
+            .args(["run", "--config", "plant.toml", "--node", name, "--api-port", &port.to_string()])
+            .args(arguments);
+        command.env("PLANT_SECRET", "for tests").env("PLANT_TOKEN", "for tests").env("HOST_CACHE", cache()?);
+        command.current_dir(plant).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let process = command.spawn().with_context(|| format!("cannot start node {name}"))?;
+        Ok(Self { name: name.to_owned(), port, log, process })
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// The document at a path of its API, like `/api/status`.
+    ///
+    /// # Errors
+    /// When it does not answer within two seconds, or not with JSON.
+    pub fn get(&self, path: &str) -> anyhow::Result<Value> {
+        Ok(serde_json::from_str(&self.text(path)?)?)
+    }
+
+    /// The text at a path of its API, like `/metrics`.
+    ///
+    /// # Errors
+    /// When it does not answer within two seconds.
+    pub fn text(&self, path: &str) -> anyhow::Result<String> {
+        let limits = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(2))).build();
+        let agent = ureq::Agent::new_with_config(limits);
+        Ok(agent.get(format!("{}{path}", self.url())).call()?.body_mut().read_to_string()?)
+    }
+
+    /// Waits until the node serves.
+    ///
+    /// # Errors
+    /// When it does not in time; its log is in the error.
+    pub fn wait_until_healthy(&mut self) -> anyhow::Result<()> {
+        let name = self.name.clone();
+        let waited = wait_until(&format!("node {name} serves"), Duration::from_secs(60), || {
+            if let Some(status) = self.process.try_wait()? {
+                bail!("node {name} ended by itself: {status}");
+            }
+            Ok(self.get("/api/health").is_ok())
+        });
+        waited.with_context(|| self.log())
+    }
+
+    /// What it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(self.pid()?, signal)?)
+    }
+
+    /// Its process id.
+    ///
+    /// # Errors
+    /// Never for a process that was started.
+    pub fn pid(&self) -> anyhow::Result<Pid> {
+        i32::try_from(self.process.id()).ok().and_then(Pid::from_raw).context("a process without an id")
+    }
+
+    /// Waits until it has ended; its exit code, `None` after a signal.
+    ///
+    /// # Errors
+    /// When it does not end within `at_most`.
+    pub fn wait(&mut self, at_most: Duration) -> anyhow::Result<Option<i32>> {
+        let mut code = None;
+        let what = format!("node {} ends", self.name);
+        wait_until(&what, at_most, || {
+            let ended = self.process.try_wait()?;
+            code = ended.and_then(|status| status.code());
+            Ok(ended.is_some())
+        })?;
+        Ok(code)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Compiled modules are shared by all the tests of a run.
+fn cache() -> anyhow::Result<PathBuf> {
+    Ok(host_binary()?.parent().context("the host binary is nowhere")?.join("test-module-cache"))
+}

@@ -1,0 +1,144 @@
+//! A plant to test with: a directory with its `plant.toml`, and what its books and roles say.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::Node;
+use crate::process::wait_until;
+
+/// Units by (machine, counter).
+pub type Counts = BTreeMap<(String, String), u64>;
+
+/// A plant's directory; gone when dropped.
+pub struct Plant {
+    directory: TempDir,
+    lease_seconds: u32,
+}
+
+/// The six stations of the simulated line, and the keys that each good counter needs beside its node.
+const STATIONS: [(&str, &str); 6] = [
+    ("LOAD01", ""),
+    ("RINSE01", ""),
+    ("FILL01", "on_fall = \"rollover\"\nrollover = 65536\nmax_delta = 5000\n"),
+    ("CAP01", ""),
+    ("LABEL01", ""),
+    ("PACK01", ""),
+];
+
+impl Plant {
+    /// A plant whose `plant.toml` is this text.
+    ///
+    /// # Errors
+    /// When the directory can not be made.
+    pub fn from_text(text: &str, lease_seconds: u32) -> anyhow::Result<Self> {
+        let directory = TempDir::with_prefix("plant-")?;
+        std::fs::write(directory.path().join("plant.toml"), text)?;
+        Ok(Self { directory, lease_seconds })
+    }
+
+    /// The simulated bottling line at `endpoint`, its books in `store`; redundant when `lease_seconds` is given.
+    ///
+    /// # Errors
+    /// When the directory can not be made.
+    pub fn bottling(store: &str, endpoint: &str, lease_seconds: Option<u32>) -> anyhow::Result<Self> {
+        let mut text = format!(
+            "[plant]\nname = \"bottling\"\nenterprise = \"acme\"\nsite = \"kc1\"\ntimezone = \"UTC\"\nsimulated = true\n\n\
+             [store]\nurl = \"{store}\"\n\n[serve]\nbind = \"127.0.0.1\"\nsecret_key_env = \"PLANT_SECRET\"\n\
+             token_env = \"PLANT_TOKEN\"\n\n[opc.line]\nendpoint = \"{endpoint}\"\npublish = \"100ms\"\nsampling = \"50ms\"\n\n\
+             [roles.reader]\n"
+        );
+        if let Some(seconds) = lease_seconds {
+            write!(text, "\n[redundancy]\nlease_seconds = {seconds}\n")?;
+        }
+        for (code, keys) in STATIONS {
+            let node = |name: &str| format!("nsu=urn:plant:simulator;s={code}.{name}");
+            write!(
+                text,
+                "\n[[machines]]\ncode = \"{code}\"\nline = \"line-1\"\nconnection = \"line\"\n\
+                 state = {{ node = \"{}\", map = \"packml\" }}\nscrap = {{ node = \"{}\" }}\n\
+                 [machines.good]\nnode = \"{}\"\n{keys}",
+                node("State"),
+                node("ScrapCount"),
+                node("GoodCount")
+            )?;
+        }
+        Self::from_text(&text, lease_seconds.unwrap_or(0))
+    }
+
+    /// Where `plant.toml` and the nodes' logs are.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Starts a node and waits until it serves.
+    ///
+    /// # Errors
+    /// When it does not; its log is in the error.
+    pub fn node(&self, name: &str) -> anyhow::Result<Node> {
+        let mut node = Node::start(self.path(), name, &[])?;
+        node.wait_until_healthy()?;
+        Ok(node)
+    }
+
+    /// How long a lease lasts.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        Duration::from_secs(u64::from(self.lease_seconds))
+    }
+}
+
+/// What a node's `/api/status` says of a role.
+///
+/// # Errors
+/// When the node does not answer or the role is not there.
+pub fn role(node: &Node, role: &str) -> anyhow::Result<Value> {
+    let status = node.get("/api/status")?;
+    let roles = status["roles"].as_array().context("/api/status has no roles")?;
+    roles.iter().find(|r| r["role"] == role).cloned().with_context(|| format!("no role {role} in {status}"))
+}
+
+/// Waits until `asked` says that the reader runs on `holder`.
+///
+/// # Errors
+/// When it does not within a minute; both are in the error.
+pub fn wait_until_reading(asked: &Node, holder: &str) -> anyhow::Result<()> {
+    wait_until(&format!("the reader runs on {holder}"), Duration::from_secs(60), || {
+        let Ok(reader) = role(asked, "reader") else { return Ok(false) };
+        Ok(reader["holder"] == holder && reader["state"] == "running")
+    })
+    .with_context(|| format!("{:?}\n{}", role(asked, "reader"), asked.log()))
+}
+
+/// What a node's `/api/production` says is booked.
+///
+/// # Errors
+/// When the node does not answer as `api.md` says.
+pub fn books(node: &Node) -> anyhow::Result<Counts> {
+    let production = node.get("/api/production")?;
+    let machines = production["machines"].as_array().context("/api/production has no machines")?;
+    let mut books = Counts::new();
+    for line in machines {
+        let text = |key: &str| line[key].as_str().map(str::to_owned).with_context(|| format!("no {key} in {line}"));
+        let booked = line["booked"].as_u64().with_context(|| format!("no booked in {line}"))?;
+        books.insert((text("machine")?, text("counter")?), booked);
+    }
+    Ok(books)
+}
+
+/// Waits until each of `counters` has been read at least once, so that it has a baseline.
+///
+/// # Errors
+/// When it does not happen within a minute.
+pub fn wait_until_read(node: &Node, counters: usize) -> anyhow::Result<()> {
+    wait_until(&format!("{counters} counters were read"), Duration::from_secs(60), || {
+        Ok(books(node).is_ok_and(|books| books.len() >= counters))
+    })
+    .with_context(|| format!("{:?}\n{}", node.get("/api/production"), node.log()))
+}

@@ -1,0 +1,53 @@
+//! Running other programs, and saying which one failed.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use crate::layout;
+
+/// Runs a command; its output goes where ours goes.
+pub fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    if !status.success() {
+        bail!("{command:?} failed: {status}");
+    }
+    Ok(())
+}
+
+/// Runs a command and answers what it printed.
+pub fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Whether a command can be run at all and succeeds, in silence.
+pub fn succeeds(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
+
+/// Cargo, in the repository's root.
+pub fn cargo() -> anyhow::Result<Command> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(layout::root()?);
+    Ok(cargo)
+}
+
+/// The Debian packages that hold `programs`; installed when one of the programs is missing and we may.
+pub fn apt_install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
+    let by_hand = format!("sudo apt-get install {}", packages.join(" "));
+    if !rustix::process::geteuid().is_root() || !Path::new("/usr/bin/apt-get").exists() {
+        bail!(
+            "{missing} is missing, and only root may install it here: run `{by_hand}` (or your system's own way), then again"
+        );
+    }
+    println!("installing {} ({missing} is missing)", packages.join(", "));
+    run(Command::new("apt-get").args(["-q", "update"]))?;
+    let mut install = Command::new("apt-get");
+    install.env("DEBIAN_FRONTEND", "noninteractive").args(["-q", "-y", "install", "--no-install-recommends"]);
+    run(install.args(packages))
+}

@@ -1,0 +1,109 @@
+//! The demo: the simulated bottling line, and one node that counts it into a SQLite file.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::{command, guests, layout, test};
+
+/// Where the example's plant.toml looks for the line.
+const LINE: &str = "127.0.0.1:4840";
+const CONTROL: &str = "127.0.0.1:4880";
+
+/// Builds, starts both, says where to look, and ends both on Ctrl-C.
+pub fn demo(api_port: u16) -> anyhow::Result<()> {
+    let page = format!("127.0.0.1:{api_port}");
+    for (address, what) in [(LINE, "the simulated line"), (CONTROL, "its control address"), (page.as_str(), "the page")]
+    {
+        if TcpListener::bind(address).is_err() {
+            bail!("{address} is in use, and {what} needs it: end what listens there (the page has `--api-port N`)");
+        }
+    }
+    guests::build_all()?;
+    command::run(command::cargo()?.args(["build", "--quiet"]).args(test::PACKAGES))?;
+
+    let plant = TempDir::with_prefix("plant-demo-")?;
+    let example = layout::root()?.join("examples/bottling/plant.toml");
+    fs::copy(&example, plant.path().join("plant.toml"))
+        .with_context(|| format!("cannot copy {}", example.display()))?;
+    let host = layout::target()?.join("debug/host");
+    let mut line = start(&host, plant.path(), "line", &["simulate", "--speed", "20"])?;
+    let port = api_port.to_string();
+    let mut node = match start(
+        &host,
+        plant.path(),
+        "node",
+        &["run", "--config", "plant.toml", "--node", "a", "--api-port", &port],
+    ) {
+        Ok(node) => node,
+        Err(error) => return end(&mut line).and(Err(error)),
+    };
+    println!(
+        "\n  A bottling line of six machines is running (simulated, OPC UA on opc.tcp://{LINE}),\n  \
+         and node `a` counts it into a SQLite file.\n\n  \
+         Look     http://{page}\n  \
+         Ask      {host} status --url http://{page}\n  \
+         Disturb  curl -X POST http://{CONTROL}/fault -d '{{\"machine\":\"FILL01\",\"counter\":\"good\",\"kind\":\"glitch\",\"for_ms\":2000}}'\n  \
+         Truth    curl http://{CONTROL}/truth\n  \
+         Logs     {directory}/node.log, {directory}/line.log\n\n  \
+         Stop     Ctrl-C: ends both and removes {directory}\n",
+        host = host.display(),
+        directory = plant.path().display(),
+    );
+    let outcome =
+        until_stopped(&mut [("the line", &mut line, "line.log"), ("the node", &mut node, "node.log")], plant.path());
+    end(&mut node)?;
+    end(&mut line)?;
+    outcome
+}
+
+/// Starts `host` with its log in the plant's directory; a process group of its own, so that Ctrl-C reaches only us and we end things in order.
+fn start(host: &Path, plant: &Path, log: &str, arguments: &[&str]) -> anyhow::Result<Child> {
+    use std::os::unix::process::CommandExt;
+    let log = fs::File::create(plant.join(format!("{log}.log")))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "--"]).arg(host).args(arguments);
+    command.current_dir(plant).stdout(log.try_clone()?).stderr(log).process_group(0);
+    command.spawn().with_context(|| format!("cannot start {}", host.display()))
+}
+
+/// Returns when Ctrl-C (or SIGTERM) came, or when one of the processes ended by itself, which is an error.
+fn until_stopped(processes: &mut [(&str, &mut Child, &str)], plant: &Path) -> anyhow::Result<()> {
+    let stop = stop_signals()?;
+    loop {
+        if stop.recv_timeout(Duration::from_millis(200)).is_ok() {
+            return Ok(());
+        }
+        for (name, process, log) in &mut *processes {
+            if let Some(status) = process.try_wait()? {
+                let log = fs::read_to_string(plant.join(log)).unwrap_or_default();
+                let last: Vec<&str> = log.lines().rev().take(20).collect();
+                bail!("{name} ended by itself ({status}); the end of its log, newest first:\n{}", last.join("\n"));
+            }
+        }
+    }
+}
+
+/// A channel that hears of the first SIGINT or SIGTERM.
+fn stop_signals() -> anyhow::Result<std::sync::mpsc::Receiver<()>> {
+    let (heard, stop) = std::sync::mpsc::channel();
+    ctrlc::set_handler(move || {
+        let _ = heard.send(());
+    })?;
+    Ok(stop)
+}
+
+fn end(process: &mut Child) -> anyhow::Result<()> {
+    if process.try_wait()?.is_none() {
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw).context("a process without an id")?;
+        kill_process(pid, Signal::TERM)?;
+        process.wait()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Running the tests, the checks and the benchmarks.
+
+use std::process::Command;
+
+use crate::{command, guests, layout, tools};
+
+/// One set of packages for every build: another set would unify features differently and compile the dependencies again.
+pub const PACKAGES: [&str; 3] = ["--workspace", "--exclude", "plant-benches"];
+
+/// Sets up what the tests need, builds, and runs them.
+pub fn test(arguments: &[String]) -> anyhow::Result<()> {
+    tools::postgresql()?;
+    let mut nextest = tools::nextest()?;
+    with_peers(&mut nextest, "debug")?;
+    command::run(nextest.args(PACKAGES).args(arguments))
+}
+
+/// Tells tests and benchmarks where the programs are that they start.
+fn with_peers(command: &mut Command, profile: &str) -> anyhow::Result<()> {
+    let peers = tools::peers()?;
+    let for_tests = guests::build_all()?;
+    command.env("PLANT_PYTHON", peers.python).env("PLANT_NATS_SERVER", peers.nats_server);
+    command.env("PLANT_PROBE", for_tests.join("probe.wasm"));
+    command.env("PLANT_HOST", layout::target()?.join(profile).join("host"));
+    Ok(())
+}
+
+/// Formatting, clippy, and what `deny.toml` says of the dependencies.
+pub fn lint() -> anyhow::Result<()> {
+    command::run(command::cargo()?.args(["fmt", "--all", "--check"]))?;
+    command::run(command::cargo()?.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    if command::succeeds(command::cargo()?.args(["deny", "--version"])) {
+        command::run(command::cargo()?.args(["deny", "check", "bans", "licenses", "sources"]))
+    } else {
+        println!(
+            "cargo-deny is not installed: dependencies' licences were not checked (`cargo install --locked cargo-deny`)"
+        );
+        Ok(())
+    }
+}
+
+/// Builds optimised and measures.
+pub fn bench(arguments: &[String]) -> anyhow::Result<()> {
+    tools::postgresql()?;
+    let mut cargo = command::cargo()?;
+    with_peers(&mut cargo, "release")?;
+    command::run(command::cargo()?.args(["build", "--release", "--package", "host"]))?;
+    command::run(cargo.args(["bench", "--package", "plant-benches"]).args(arguments))
+}
