@@ -81,8 +81,9 @@ fn outcome(done: anyhow::Result<()>) -> ExitCode {
 
 /// Logs go to standard error: human by default, JSON by flag.
 fn start_log(arguments: &Arguments) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&arguments.log)
-        .map_err(|error| format!("`--log {}` is no filter ({error}): write a level like `info`, or `host=debug`", arguments.log))?;
+    let filter = EnvFilter::try_new(&arguments.log).map_err(|error| {
+        format!("`--log {}` is no filter ({error}): write a level like `info`, or `host=debug`", arguments.log)
+    })?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if arguments.log_json {
         log.json().init();

@@ -7,4 +7,6 @@ pub struct SimulateArgs {}
 ///
 /// # Errors
 /// Always.
-pub async fn simulate(_: SimulateArgs) -> anyhow::Result<()> { anyhow::bail!("not yet") }
+pub async fn simulate(_: SimulateArgs) -> anyhow::Result<()> {
+    anyhow::bail!("not yet")
+}

@@ -132,9 +132,7 @@ impl LeaseStore for PostgresStore {
         let me = &self.me.holder;
         let beaten = self
             .working
-            .run(async |connection| {
-                sqlx::query(BEAT).bind(me.node.as_str()).bind(me.boot.0).execute(connection).await
-            })
+            .run(async |connection| sqlx::query(BEAT).bind(me.node.as_str()).bind(me.boot.0).execute(connection).await)
             .await?;
         if beaten.rows_affected() == 1 {
             return Ok(());

@@ -45,7 +45,10 @@ impl SingleSqlite {
         path.push(".lock");
         let beside = PathBuf::from(&path);
         let cannot = |error: std::io::Error| {
-            LeaseError::Refused(format!("cannot lock {}: {error}: see that this user may write there", beside.display()))
+            LeaseError::Refused(format!(
+                "cannot lock {}: {error}: see that this user may write there",
+                beside.display()
+            ))
         };
         let options = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&beside);
         let mut lock = options.map_err(cannot)?;
@@ -92,12 +95,7 @@ async fn in_time<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Resul
 /// Microseconds since the Unix epoch, by SQLite.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
-async fn raise(
-    connection: &mut SqliteConnection,
-    key: &RoleKey,
-    me: &Me,
-    cause: Cause,
-) -> Result<i64, sqlx::Error> {
+async fn raise(connection: &mut SqliteConnection, key: &RoleKey, me: &Me, cause: Cause) -> Result<i64, sqlx::Error> {
     const RAISE: &str = "
         INSERT INTO plant_fences (role, partition, timeline, epoch, node, boot_id) VALUES ($1, $2, 0, 1, $3, $4)
         ON CONFLICT (role, partition) DO UPDATE SET epoch = epoch + 1, node = excluded.node, boot_id = excluded.boot_id

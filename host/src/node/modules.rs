@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wasmtime::component::Linker;
 
 use crate::capability::metrics::SharedRegistry;
-use crate::capability::{GuestState, Grants, linker};
+use crate::capability::{Grants, GuestState, linker};
 use crate::config::{Config, Role};
 use crate::engine::{Engine, EngineError};
 use crate::identity::RoleName;

@@ -92,7 +92,9 @@ async fn release(shared: &Arc<Shared>, held: &Held, clean: bool, cause: Cause, c
     control.end();
     shared.state().held.remove(held.key());
     match shared.store.release(held.key(), held.epoch(), clean, cause).await {
-        Ok(()) => tracing::info!(role = %held.key(), epoch = %held.epoch(), cause = cause.as_str(), "the lease is released"),
+        Ok(()) => {
+            tracing::info!(role = %held.key(), epoch = %held.epoch(), cause = cause.as_str(), "the lease is released")
+        }
         // It runs out by itself.
         Err(error) => shared.failed(&error),
     }

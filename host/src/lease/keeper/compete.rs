@@ -91,7 +91,8 @@ async fn look_and_take(shared: &Arc<Shared>) -> Result<Duration, LeaseError> {
             continue;
         }
         // Only what has not changed for a whole lease, or never expires, is taken on the strength of that.
-        let as_seen = unchanged.as_ref().filter(|unchanged| outlived(shared, unchanged)).map(|unchanged| &unchanged.seen);
+        let as_seen =
+            unchanged.as_ref().filter(|unchanged| outlived(shared, unchanged)).map(|unchanged| &unchanged.seen);
         match shared.store.acquire(&key, as_seen).await? {
             Acquired::Granted(grant) => shared.grant(grant).await,
             Acquired::Taken(seen) => {

@@ -19,10 +19,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{Cause, Held, LeaseStore};
 use crate::identity::{Holder, RoleKey};
 
-pub use commands::RestartError;
 use commands::Command;
-pub use state::Snapshot;
+pub use commands::RestartError;
 use state::Shared;
+pub use state::Snapshot;
 
 /// How long the end may take: releasing and leaving.
 const END: Duration = Duration::from_secs(5);
