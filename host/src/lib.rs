@@ -11,6 +11,7 @@ pub mod config;
 pub mod engine;
 pub mod identity;
 pub mod lease;
+pub mod node;
 pub mod opc;
 pub mod role;
 pub mod simulator;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use host::config::{Config, OnFall, OnReset, Security, StateMap, Store, Uncertain};
 
+#[cfg(test)]
 fn environment(name: &str) -> Option<String> {
     matches!(name, "PLANT_SECRET" | "PLANT_TOKEN").then(|| "0123456789abcdef".to_owned())
 }
 
+#[cfg(test)]
 fn load(text: &str) -> Config {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("plant.toml");
@@ -16,6 +18,7 @@ fn load(text: &str) -> Config {
     Config::load_with(&file, &environment).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
+#[cfg(test)]
 fn every_key() -> Config {
     let text = include_str!("config_good/plant.toml");
     load(text)

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use host::config::Config;
 
+#[cfg(test)]
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/bad-config")
 }
 
 /// The variables that are set for all cases.
+#[cfg(test)]
 fn environment(name: &str) -> Option<String> {
     match name {
         "PLANT_SECRET" => Some("0123456789abcdef0123456789abcdef".to_owned()),

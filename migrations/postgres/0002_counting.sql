@@ -97,6 +97,7 @@ CREATE TABLE machine_states (
     ended_at   timestamptz,
     CHECK (state <> 'down' OR reason IS NOT NULL),
     CHECK (ended_at >= started_at),
+    UNIQUE (machine_id, started_at),
     EXCLUDE USING gist (int4range(machine_id, machine_id, '[]') WITH &&, tstzrange(started_at, ended_at) WITH &&)
 );
 CREATE UNIQUE INDEX machine_states_open ON machine_states (machine_id) WHERE ended_at IS NULL;
@@ -110,7 +111,8 @@ CREATE TABLE machine_connections (
     started_at  timestamptz NOT NULL,
     detected_at timestamptz NOT NULL,
     seen_at     timestamptz NOT NULL,                  -- a reader was watching at this time
-    ended_at    timestamptz
+    ended_at    timestamptz,
+    UNIQUE (machine_id, started_at)
 );
 CREATE UNIQUE INDEX machine_connections_open ON machine_connections (machine_id) WHERE ended_at IS NULL;
 

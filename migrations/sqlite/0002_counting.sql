@@ -91,12 +91,13 @@ CREATE TABLE machine_states (
     started_by INTEGER   NOT NULL,
     ended_at   TIMESTAMP,
     CHECK (state <> 'down' OR reason IS NOT NULL),
-    CHECK (ended_at >= started_at)
+    CHECK (ended_at >= started_at),
+    UNIQUE (machine_id, started_at)
 );
 CREATE UNIQUE INDEX machine_states_open ON machine_states (machine_id) WHERE ended_at IS NULL;
-CREATE INDEX machine_states_time ON machine_states (machine_id, started_at);
+-- A row with the same start is the one that an upsert is about to change.
 CREATE TRIGGER machine_states_refuse_overlap BEFORE INSERT ON machine_states
-WHEN EXISTS (SELECT 1 FROM machine_states s WHERE s.machine_id = NEW.machine_id
+WHEN EXISTS (SELECT 1 FROM machine_states s WHERE s.machine_id = NEW.machine_id AND s.started_at <> NEW.started_at
              AND s.started_at < coalesce(NEW.ended_at, 9223372036854775807)
              AND coalesce(s.ended_at, 9223372036854775807) > NEW.started_at)
 BEGIN SELECT RAISE(ABORT, 'the state overlaps another one of the same machine'); END;
@@ -114,7 +115,8 @@ CREATE TABLE machine_connections (
     started_at  TIMESTAMP NOT NULL,
     detected_at TIMESTAMP NOT NULL,
     seen_at     TIMESTAMP NOT NULL,
-    ended_at    TIMESTAMP
+    ended_at    TIMESTAMP,
+    UNIQUE (machine_id, started_at)
 );
 CREATE UNIQUE INDEX machine_connections_open ON machine_connections (machine_id) WHERE ended_at IS NULL;
 

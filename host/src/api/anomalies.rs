@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 
@@ -68,11 +68,12 @@ fn anomaly(row: &AnomalyRow) -> Anomaly {
 )]
 pub(super) async fn decide(
     State(state): State<AppState>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     bytes: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Recorded>, Problem> {
     state.may_write(&headers)?;
+    let Path(id) = id.map_err(|error| Problem::bad_request(error.body_text()))?;
     let id: i64 = id.parse().map_err(|_| Problem::not_found(format!("there is no anomaly {id:?}: give its number")))?;
     let wanted: Decision = body(bytes)?;
     if !matches!(wanted.decision.as_str(), "accept" | "reject") {

@@ -77,6 +77,12 @@ impl Metrics {
         metrics
     }
 
+    /// The registry itself, for those that register while the node runs.
+    #[must_use]
+    pub fn registry(&self) -> Arc<Mutex<Registry>> {
+        self.registry.clone()
+    }
+
     /// Lets another module register its families; their names get the prefix `host_`.
     pub fn register(&self, families: impl FnOnce(&mut Registry)) {
         families(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));

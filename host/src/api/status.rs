@@ -161,7 +161,6 @@ impl View<'_> {
         let inner = &self.state.0;
         let mut nodes: Vec<NodeStatus> = self.cluster.nodes.iter().map(|row| self.node(row)).collect();
         if !nodes.iter().any(|node| self.is_me(&node.node, &node.boot_id)) {
-            let (could_take_over, why_not) = self.own_fitness();
             nodes.push(NodeStatus {
                 node: inner.me.node.to_string(),
                 boot_id: inner.me.boot.to_string(),
@@ -169,8 +168,8 @@ impl View<'_> {
                 version: VERSION.to_owned(),
                 live: true,
                 since: micros(inner.started_at.timestamp_micros()),
-                could_take_over,
-                why_not,
+                could_take_over: None,
+                why_not: None,
             });
             nodes.sort_by(|a, b| a.node.cmp(&b.node));
         }
@@ -179,11 +178,8 @@ impl View<'_> {
 
     fn node(&self, row: &NodeRow) -> NodeStatus {
         let live = self.live(row);
-        let (could_take_over, why_not) = match (self.is_me(&row.node, &row.boot_id), live) {
-            (true, _) => self.own_fitness(),
-            (false, true) => (None, None),
-            (false, false) => (Some(false), Some("it does not say any more that it lives".to_owned())),
-        };
+        let (could_take_over, why_not) =
+            if live { (None, None) } else { (Some(false), Some("it does not say any more that it lives".to_owned())) };
         NodeStatus {
             node: row.node.clone(),
             boot_id: row.boot_id.clone(),
@@ -194,11 +190,6 @@ impl View<'_> {
             could_take_over,
             why_not,
         }
-    }
-
-    fn own_fitness(&self) -> (Option<bool>, Option<String>) {
-        let why_not = self.state.0.local.why_not();
-        (Some(why_not.is_none()), why_not)
     }
 
     fn roles(&self) -> Vec<RoleStatus> {

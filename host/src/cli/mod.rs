@@ -7,6 +7,7 @@ pub mod migrate;
 pub mod opc;
 pub mod role;
 pub mod run;
+pub mod simulate;
 pub mod status;
 
 /// The configuration, a module or the database's schema is not usable: nothing was started.

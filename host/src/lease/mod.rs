@@ -4,6 +4,10 @@
 //! before its lease can expire for anyone else, and everything it does is stamped with the epoch it was granted.
 
 pub mod held;
+pub mod keeper;
+pub mod postgres;
+mod session;
+pub mod single;
 
 use std::time::Duration;
 
@@ -47,6 +51,15 @@ impl Cause {
             Self::Yield => "yield",
             Self::Restart => "restart",
         }
+    }
+}
+
+impl std::str::FromStr for Cause {
+    type Err = ();
+    fn from_str(word: &str) -> Result<Self, ()> {
+        const ALL: [Cause; 7] =
+            [Cause::Start, Cause::Release, Cause::Death, Cause::Expiry, Cause::Move, Cause::Yield, Cause::Restart];
+        ALL.into_iter().find(|cause| cause.as_str() == word).ok_or(())
     }
 }
 

@@ -4,9 +4,8 @@
 
 mod http;
 mod leases;
+mod local;
 mod modules;
-mod opc;
-mod roles;
 mod start;
 
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::lease::keeper::KeeperHandle;
 use crate::role::supervisor::Supervisor;
 
-pub use modules::{cache_directory, catalogue};
+pub use modules::{Modules, Places};
 pub use start::{Settings, StartError, start};
 
 /// A running node.
@@ -36,10 +35,5 @@ impl Node {
         self.keeper.shutdown().await;
         self.stop.cancel();
         self.serving.ended().await;
-    }
-
-    /// Returns when the HTTP side has failed, which ends the node.
-    pub async fn failed(&mut self) -> std::io::Error {
-        self.serving.failed().await
     }
 }

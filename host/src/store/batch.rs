@@ -5,7 +5,7 @@
 //! number of rows. The rewriting works on tokens, so that everything that is not a parameter stays as it was written. What cannot
 //! be turned round without changing its meaning is left alone, and runs row by row.
 
-use sqlparser::ast::{SetExpr, Statement};
+use sqlparser::ast::{ConflictTarget, Insert, OnConflictAction, OnInsert, SetExpr, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, Tokenizer, Whitespace};
@@ -16,6 +16,7 @@ pub(super) struct Template {
     before: String,
     tuple: Vec<Piece>,
     after: Vec<Piece>,
+    keys: Option<Vec<usize>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,12 +57,16 @@ impl Template {
             return None;
         }
         let columns: Vec<String> = insert.columns.iter().map(ToString::to_string).collect();
-        let after = after_values(tokens.get(close + 1..)?, &sources(tuple, &columns)?)?;
-        Some(Self {
-            before: pieces(tokens.get(..values_at)?).first().map(text).unwrap_or_default(),
-            tuple: pieces(tuple),
-            after,
-        })
+        let sources = sources(tuple, &columns)?;
+        let after = after_values(tokens.get(close + 1..)?, &sources)?;
+        let before = pieces(tokens.get(..values_at)?).first().map(text).unwrap_or_default();
+        Some(Self { before, tuple: pieces(tuple), after, keys: keys(insert, &sources) })
+    }
+
+    /// The parameters that tell one row from another for ON CONFLICT … DO UPDATE, counted from 0. One statement may not touch a row
+    /// twice, so rows that agree in them must run one after the other. `None` where a row may come twice.
+    pub(super) fn keys(&self) -> Option<&[usize]> {
+        self.keys.as_deref()
     }
 
     /// The statement over arrays: `sent` says how each parameter's column is sent.
@@ -159,6 +164,18 @@ fn sources<'a>(tuple: &[Token], columns: &'a [String]) -> Option<Vec<(usize, &'a
         _ => None,
     };
     Some(expressions.iter().zip(columns).filter_map(alone).collect())
+}
+
+/// Other columns of the target hold what is the same, or unknown, for every row: to leave them out can only find too many repeats.
+fn keys(insert: &Insert, sources: &[(usize, &str)]) -> Option<Vec<usize>> {
+    let Some(OnInsert::OnConflict(conflict)) = &insert.on else { return None };
+    let (OnConflictAction::DoUpdate(_), Some(ConflictTarget::Columns { columns: target, .. })) =
+        (&conflict.action, &conflict.conflict_target)
+    else {
+        return None;
+    };
+    let of = |column: &str| sources.iter().find(|(_, source)| *source == column).map(|(parameter, _)| *parameter);
+    Some(target.iter().filter_map(|column| of(&column.to_string())).collect())
 }
 
 /// What follows the tuple. A parameter there means the row's own value, which is `excluded`'s; where it has none, there is no template.

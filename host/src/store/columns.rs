@@ -1,5 +1,8 @@
 //! Columns of parameters: how many runs they stand for, and what each run gets.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use super::error::{DATATYPE_MISMATCH, UNDEFINED_PARAMETER, mistake};
 use super::value::{Array, ColumnData, Value};
 use super::{Bounds, DbError};
@@ -77,5 +80,28 @@ pub(super) fn value_size(value: &Value) -> usize {
         Value::Uuid(..) => 16,
         Value::Bytes(b) => b.len(),
         Value::Text(t) | Value::Decimal(t) | Value::Json(t) | Value::Other(_, t) => t.len(),
+    }
+}
+
+/// Whether two runs agree in all of `keys`. Two different runs may be taken for a repeat, once in 2⁶⁴; a repeat is never missed.
+pub(super) fn repeats(columns: &[ColumnData], keys: &[usize], runs: usize) -> bool {
+    let keys: Vec<&ColumnData> = keys.iter().filter_map(|key| columns.get(*key)).collect();
+    let mut seen = HashSet::with_capacity(runs);
+    (0..runs).any(|position| {
+        let mut hasher = DefaultHasher::new();
+        for column in &keys {
+            hash(&column.values, position, &mut hasher);
+        }
+        !seen.insert(hasher.finish())
+    })
+}
+
+fn hash(values: &Array, position: usize, hasher: &mut DefaultHasher) {
+    match values {
+        Array::Booleans(v) => v.get(position).hash(hasher),
+        Array::Ints(v) | Array::Timestamps(v) => v.get(position).hash(hasher),
+        Array::Reals(v) => v.get(position).map(|r| r.to_bits()).hash(hasher),
+        Array::Decimals(v) | Array::Texts(v) | Array::Other(_, v) => v.get(position).hash(hasher),
+        Array::Values(v) => v.get(position).map(|value| format!("{value:?}")).hash(hasher),
     }
 }

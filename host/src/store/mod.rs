@@ -13,7 +13,7 @@ mod pool;
 pub mod postgres;
 pub mod queries;
 pub mod reports;
-mod session;
+pub(crate) mod session;
 mod sql;
 pub mod sqlite;
 pub mod value;

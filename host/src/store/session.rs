@@ -20,15 +20,15 @@ const OLDEST: i32 = 130_000;
 
 /// A session on the server that takes writes.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(crate) struct Session {
     /// The connection.
-    pub(super) connection: PgConnection,
+    pub(crate) connection: PgConnection,
     /// The schema that holds the plant's functions, quoted; `None` before the first migration.
-    pub(super) schema: Option<String>,
+    pub(crate) schema: Option<String>,
 }
 
 /// Connection options from `plant.toml`'s URLs, with the timeouts of `bounds`.
-pub(super) fn options(urls: &[String], bounds: &Bounds) -> Result<Vec<PgConnectOptions>, StoreError> {
+pub(crate) fn options(urls: &[String], bounds: &Bounds) -> Result<Vec<PgConnectOptions>, StoreError> {
     if urls.is_empty() {
         return Err(StoreError::Configuration("[store] names no PostgreSQL server: give `url` or `urls`".to_owned()));
     }
@@ -36,7 +36,7 @@ pub(super) fn options(urls: &[String], bounds: &Bounds) -> Result<Vec<PgConnectO
 }
 
 /// A URL as it stands, without any of our timeouts.
-pub(super) fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
+pub(crate) fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
     // The URL itself is not repeated: it may hold a password.
     let wanted = "write postgres://USER@HOST:PORT/DATABASE";
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
@@ -66,7 +66,7 @@ fn with_timeouts(options: PgConnectOptions, bounds: &Bounds) -> PgConnectOptions
 }
 
 /// Opens a session on whichever server takes writes; all are asked at once.
-pub(super) async fn open(servers: &[PgConnectOptions]) -> Result<(Session, PgConnectOptions), StoreError> {
+pub(crate) async fn open(servers: &[PgConnectOptions]) -> Result<(Session, PgConnectOptions), StoreError> {
     let mut asked: FuturesUnordered<_> =
         servers.iter().map(|server| async move { (server, open_one(server).await) }).collect();
     let mut failures = Vec::new();
@@ -125,7 +125,7 @@ async fn greet(connection: &mut PgConnection, server: &PgConnectOptions) -> Resu
 }
 
 /// `host:port`, or the socket.
-pub(super) fn place(server: &PgConnectOptions) -> String {
+pub(crate) fn place(server: &PgConnectOptions) -> String {
     match server.get_socket() {
         Some(socket) => socket.display().to_string(),
         None => format!("{}:{}", server.get_host(), server.get_port()),
@@ -133,7 +133,7 @@ pub(super) fn place(server: &PgConnectOptions) -> String {
 }
 
 /// An error of the driver as a sentence that says what to do.
-pub(super) fn explain(server: &PgConnectOptions, error: &sqlx::Error) -> StoreError {
+pub(crate) fn explain(server: &PgConnectOptions, error: &sqlx::Error) -> StoreError {
     let at = place(server);
     let user = server.get_username();
     let database = server.get_database().unwrap_or(user);

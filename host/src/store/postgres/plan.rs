@@ -8,6 +8,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use super::encode::element;
 use super::kind::{Kind, Target};
 use crate::store::batch::{Sent, Template};
+use crate::store::columns::repeats;
 use crate::store::value::ColumnData;
 use crate::store::{Bounds, DbError, sql};
 
@@ -57,9 +58,10 @@ impl Plans {
 }
 
 impl Plan {
-    /// Whether it can run over arrays.
-    pub(super) fn is_batch(&self) -> bool {
-        self.template.is_some()
+    /// Whether these columns can run over arrays, with the same result as one row after the other.
+    pub(super) fn is_batch(&self, columns: &[ColumnData], runs: usize) -> bool {
+        let Some(template) = &self.template else { return false };
+        template.keys().is_none_or(|keys| !repeats(columns, keys, runs))
     }
 
     /// Its parameters, if they were described before.

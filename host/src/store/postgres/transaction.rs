@@ -80,7 +80,13 @@ impl PostgresTransaction {
                 Err(error)
             }
             // The connection stays `Busy`, and is closed when this is dropped.
-            Ok(Err(Failed::Unread(error))) => Err(error),
+            Ok(Err(Failed::Unread(error))) => {
+                if matches!(&error, DbError::Database { .. }) {
+                    // The others have prepared the same statements for the same tables.
+                    self.shared.connections.forget();
+                }
+                Err(error)
+            }
             Err(_) if self.held.check().is_err() => Err(DbError::LeaseLost),
             Err(_) => Err(DbError::Timeout),
         }
@@ -251,7 +257,7 @@ async fn run_columns(
     if runs == 0 {
         return Ok(0);
     }
-    if !plan.is_batch() {
+    if !plan.is_batch(columns, runs) {
         return run_one_by_one(connection, shared, text, plan, columns, runs).await;
     }
     let targets = describe(connection, text, plan).await?;

@@ -1,0 +1,447 @@
+//! Everything that one instance watches, and what a batch makes of it.
+//!
+//! A batch works on copies; they become the truth when its transaction has committed, and are dropped when it has not. Items are
+//! looked up by their number in a list: nothing is searched, hashed or allocated for a sample that books.
+
+use plant_role::opc::Sample;
+
+use crate::connection::Link;
+use crate::counter::{Baseline, Moment, Reading};
+use crate::plan::Rules;
+use crate::sample::{Judged, has_overflowed, is_usable, judge, state_number};
+use crate::state::{self, Times, Watch};
+use crate::tables::{BaselineRow, Tables};
+
+/// What an item is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Nothing,
+    Counter(usize),
+    State(usize),
+}
+
+/// A counter that is watched.
+#[derive(Debug)]
+pub struct Counter {
+    /// For people: `FILL01 good`.
+    pub name: String,
+    /// The machine's place in `machines`.
+    pub place: usize,
+    /// The machine's row.
+    pub machine: i64,
+    /// 0 good, 1 scrap.
+    pub number: i64,
+    /// Its rules.
+    pub rules: Rules,
+    /// As the database has it.
+    pub committed: Option<Baseline>,
+    /// As this batch has it.
+    pub working: Option<Baseline>,
+    /// The newest evidence for the value, by the database's clock.
+    pub evidence: i64,
+    /// The newest good reading's time.
+    pub last_reading_at: Option<i64>,
+    /// The newest good value of a batch that did not commit.
+    pub unbooked: Option<u64>,
+    /// What the row says of `owed` and `last_reading_at`.
+    pub written: (u64, Option<i64>),
+    /// Whether the newest sample was unusable.
+    pub bad: bool,
+    recent: [(u64, i64); 8],
+    newest: usize,
+    in_batch: bool,
+    /// Until its first batch has committed. That batch may be one that an earlier instance has committed, without knowing it.
+    fresh: bool,
+}
+
+impl Counter {
+    /// A counter that nothing is known of.
+    #[must_use]
+    pub fn new(name: String, place: usize, machine: i64, number: i64, rules: Rules) -> Self {
+        Self {
+            name,
+            place,
+            machine,
+            number,
+            rules,
+            committed: None,
+            working: None,
+            evidence: i64::MIN,
+            last_reading_at: None,
+            unbooked: None,
+            written: (0, None),
+            bad: false,
+            recent: [(0, i64::MIN); 8],
+            newest: 0,
+            in_batch: false,
+            fresh: true,
+        }
+    }
+
+    /// Counted and not booked, as far as it is known.
+    #[must_use]
+    pub fn owed(&self) -> u64 {
+        self.working.as_ref().map_or(0, |b| {
+            let unbooked = self.unbooked.map_or(0, |value| value.saturating_sub(b.value));
+            b.held().max(unbooked)
+        })
+    }
+
+    /// Readings that are sent once more are known by value and time; those of a PLC whose clock was set back are not among them.
+    fn remember(&mut self, r: &Reading) {
+        if let Some(place) = self.recent.get_mut(self.newest) {
+            *place = (r.value, r.at);
+            self.newest = (self.newest + 1) % self.recent.len();
+        }
+    }
+
+    fn read(&mut self, r: Reading, now: i64, tables: &mut Tables) {
+        self.last_reading_at = Some(r.at);
+        self.unbooked = Some(r.value);
+        if self.working.is_none() {
+            self.remember(&r);
+        }
+        let Some(baseline) = &mut self.working else {
+            self.working = Some(Baseline::first(r));
+            return;
+        };
+        // Skipping loses nothing: a counter is absolute, and the next reading is measured from the baseline as well.
+        let earlier = r.clock == baseline.clock && r.at < baseline.newest();
+        if earlier && (self.fresh || (r.value < baseline.value && self.recent.contains(&(r.value, r.at)))) {
+            return;
+        }
+        let moment = Moment { now, evidence: self.evidence };
+        baseline.read(&self.rules, r, moment, &mut tables.of(self.machine, self.number, now));
+        self.remember(&r);
+    }
+
+    fn row(&self, seen_at: i64) -> BaselineRow {
+        BaselineRow {
+            machine: self.machine,
+            counter: self.number,
+            moved_from: self.committed.map_or(0, |b| b.sequence),
+            owed: self.owed(),
+            seen_at,
+            last_reading_at: self.last_reading_at,
+        }
+    }
+
+    fn write(&self, seen_at: i64, tables: &mut Tables) {
+        if let Some(baseline) = &self.working {
+            tables.baseline(&self.row(seen_at), baseline);
+        }
+    }
+}
+
+/// A machine that is watched.
+#[derive(Debug)]
+pub struct Machine {
+    /// Its code.
+    pub code: String,
+    /// The connection that it is read through.
+    pub connection: String,
+    /// Its row.
+    pub id: i64,
+    /// How its state's numbers are read.
+    pub reader: Option<state::Reader>,
+    /// Its state.
+    pub watch: Watch,
+    /// Its state as the database has it.
+    pub committed: Watch,
+    /// Whether it can be heard.
+    pub link: Option<Link>,
+    /// The same, as the database has it.
+    pub committed_link: Option<Link>,
+    /// Whether the newest state was unusable or unexplained.
+    pub bad: bool,
+    /// When an earlier reader last said that it was watching.
+    pub seen_at: Option<i64>,
+}
+
+impl Machine {
+    /// A machine that nothing is known of.
+    #[must_use]
+    pub fn new(code: String, connection: String, id: i64, reader: Option<state::Reader>) -> Self {
+        let watch = Watch { open: None, not_before: i64::MIN };
+        Self {
+            code,
+            connection,
+            id,
+            reader,
+            watch,
+            committed: watch,
+            link: None,
+            committed_link: None,
+            bad: false,
+            seen_at: None,
+        }
+    }
+}
+
+/// What a batch had in it that people should hear of.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Samples that were unusable.
+    pub bad: u64,
+    /// Samples at which the server had dropped values.
+    pub overflows: u64,
+    /// Sentences, at most twenty.
+    pub lines: Vec<String>,
+}
+
+impl Heard {
+    fn say(&mut self, line: String) {
+        if self.lines.len() < 20 {
+            self.lines.push(line);
+        }
+    }
+}
+
+/// The whole.
+#[derive(Debug, Default)]
+pub struct Floor {
+    /// Its counters.
+    pub counters: Vec<Counter>,
+    /// Its machines.
+    pub machines: Vec<Machine>,
+    /// What the next transaction writes.
+    pub tables: Tables,
+    items: Vec<Target>,
+    touched: Vec<usize>,
+    last_tick: Option<i64>,
+    last_watch: i64,
+    failing: bool,
+}
+
+impl Floor {
+    /// An item is a counter, by its place in `counters`.
+    pub fn bind_counter(&mut self, item: u32, counter: usize) {
+        self.bind(item, Target::Counter(counter));
+    }
+
+    /// An item is a machine's state, by its place in `machines`.
+    pub fn bind_state(&mut self, item: u32, machine: usize) {
+        self.bind(item, Target::State(machine));
+    }
+
+    fn bind(&mut self, item: u32, target: Target) {
+        let place = item as usize;
+        if self.items.len() <= place {
+            self.items.resize(place + 1, Target::Nothing);
+        }
+        if let Some(slot) = self.items.get_mut(place) {
+            *slot = target;
+        }
+    }
+
+    /// Takes a batch in: what it makes is in `tables`.
+    pub fn take(&mut self, batch: &[Sample], now: i64) -> Heard {
+        self.tables.clear();
+        let mut heard = Heard::default();
+        for sample in batch {
+            match self.items.get(sample.item as usize) {
+                Some(Target::Counter(place)) => self.take_count(*place, sample, now, &mut heard),
+                Some(Target::State(place)) => self.take_state(*place, sample, now, &mut heard),
+                _ => {}
+            }
+        }
+        for place in &self.touched {
+            let Some(counter) = self.counters.get_mut(*place) else { continue };
+            let moved = counter.working.map(|b| b.sequence) != counter.committed.map(|b| b.sequence);
+            if moved {
+                let failed = counter.unbooked.take();
+                counter.write(now, &mut self.tables);
+                counter.unbooked = failed;
+            }
+        }
+        heard
+    }
+
+    fn take_count(&mut self, place: usize, sample: &Sample, now: i64, heard: &mut Heard) {
+        let Some(counter) = self.counters.get_mut(place) else { return };
+        heard.overflows += u64::from(has_overflowed(sample.status));
+        let judged = judge(sample, counter.rules.uncertain, now);
+        let bad = judged == Judged::Unusable;
+        if bad != counter.bad {
+            counter.bad = bad;
+            let is = if bad { "has no usable value" } else { "has a usable value again" };
+            heard.say(format!("the counter {} {is} (status {:#010x})", counter.name, sample.status));
+        }
+        if bad {
+            heard.bad += 1;
+            return;
+        }
+        if !counter.in_batch {
+            counter.in_batch = true;
+            self.touched.push(place);
+        }
+        match judged {
+            Judged::Count(reading) => counter.read(reading, now, &mut self.tables),
+            Judged::NotACount(seen) => match &mut counter.working {
+                Some(baseline) => baseline.spoil(&seen, &mut self.tables.of(counter.machine, counter.number, now)),
+                None => {
+                    heard.say(format!("the counter {} sent {seen}: it cannot start counting from that", counter.name))
+                }
+            },
+            Judged::Unusable => {}
+        }
+    }
+
+    fn take_state(&mut self, place: usize, sample: &Sample, now: i64, heard: &mut Heard) {
+        let Some(machine) = self.machines.get_mut(place) else { return };
+        let Some(reader) = &machine.reader else { return };
+        let number = state_number(sample).filter(|_| is_usable(sample.status, crate::plan::Uncertain::Ignore));
+        let state = number.and_then(|number| reader.read(number).map(|state| (state, number)));
+        if state.is_none() != machine.bad {
+            machine.bad = state.is_none();
+            heard.say(match (state, number) {
+                (Some(_), _) => format!("the state of {} is known again", machine.code),
+                (None, Some(number)) => {
+                    format!("the state of {} is {number}, which its map does not explain: unknown", machine.code)
+                }
+                (None, None) => format!(
+                    "the state of {} has no usable value (status {:#010x}): unknown",
+                    machine.code, sample.status
+                ),
+            });
+        }
+        heard.bad += u64::from(number.is_none());
+        let times = Times { source: sample.source, server: sample.server, now };
+        machine.watch.enter(machine.id, state, times, &mut self.tables);
+    }
+
+    /// A connection has changed.
+    pub fn change(&mut self, connection: &str, next: &Link, now: i64) {
+        self.tables.clear();
+        let since = state::whole_micros(next.started_at);
+        for machine in self.machines.iter_mut().filter(|m| m.connection == connection) {
+            let next = Link { started_at: since, ..next.clone() };
+            let Some(next) = crate::connection::follow(machine.link.as_ref(), next) else { continue };
+            if next.connected {
+                machine.watch.find(next.started_at);
+            } else {
+                machine.watch.lose(machine.id, next.started_at, &mut self.tables);
+            }
+            crate::connection::write(machine.id, machine.link.as_ref(), &next, now, &mut self.tables);
+            machine.link = Some(next);
+        }
+    }
+
+    /// Nobody watched for longer than a takeover takes: from the last evidence on, everything is unknown.
+    pub fn lose_unwatched(&mut self, now: i64) {
+        self.tables.clear();
+        for machine in &mut self.machines {
+            let Some(seen_at) = machine.seen_at.take() else { continue };
+            if now.saturating_sub(seen_at) <= crate::connection::UNWATCHED {
+                continue;
+            }
+            let reason = "nobody was reading".to_owned();
+            let lost = Link { connected: false, reason, started_at: state::whole_micros(seen_at), detected_at: now };
+            machine.watch.lose(machine.id, lost.started_at, &mut self.tables);
+            if let Some(next) = crate::connection::follow(machine.link.as_ref(), lost) {
+                crate::connection::write(machine.id, machine.link.as_ref(), &next, now, &mut self.tables);
+                machine.link = Some(next);
+            }
+        }
+    }
+
+    /// A second has passed: holds end, and what people read is brought up to date where it changed.
+    pub fn tick(&mut self, now: i64, missed: u32, decisions: &[Decision]) {
+        self.tables.clear();
+        self.mark_watched(now);
+        let calm = !self.failing && missed == 0;
+        let evidence = self.last_tick.replace(now).filter(|_| calm);
+        for (place, counter) in self.counters.iter_mut().enumerate() {
+            let Some(baseline) = &mut counter.working else { continue };
+            let mut out = self.tables.of(counter.machine, counter.number, now);
+            baseline.close_glitch_when_over(&counter.rules, now, &mut out);
+            for d in decisions.iter().filter(|d| (d.machine, d.counter) == (counter.machine, counter.number)) {
+                baseline.decide(d.sequence, d.accepted, now, &mut out);
+            }
+            let connected =
+                self.machines.get(counter.place).and_then(|m| m.link.as_ref()).is_some_and(|link| link.connected);
+            if let Some(evidence) = evidence.filter(|_| connected && !counter.bad) {
+                counter.evidence = counter.evidence.max(evidence);
+            }
+            let moved = counter.committed.is_none_or(|b| b.sequence != baseline.sequence);
+            if moved || counter.written != (counter.owed(), counter.last_reading_at) {
+                counter.write(counter.evidence.max(0), &mut self.tables);
+                self.touched.push(place);
+            }
+        }
+        for d in decisions.iter().filter(|d| {
+            self.counters.iter().any(|c| (c.machine, c.number) == (d.machine, d.counter) && c.working.is_some())
+        }) {
+            self.tables.applied(d.id, now);
+        }
+    }
+
+    /// Every ten seconds the rows say that somebody is watching: what an outage hides is then known to be unknown.
+    fn mark_watched(&mut self, now: i64) {
+        if now.saturating_sub(self.last_watch) < crate::connection::UNWATCHED / 3 {
+            return;
+        }
+        self.last_watch = now;
+        for machine in &self.machines {
+            if let Some(link) = machine.link.as_ref().filter(|l| l.connected) {
+                self.tables.connection(machine.id, link, now, None);
+            }
+        }
+    }
+
+    /// The transaction has committed, or there was nothing to write.
+    pub fn accept(&mut self, now: i64, from_samples: bool) {
+        self.failing = false;
+        for place in self.touched.drain(..) {
+            let Some(counter) = self.counters.get_mut(place) else { continue };
+            let moved = counter.working.map(|b| b.sequence) != counter.committed.map(|b| b.sequence);
+            counter.in_batch = false;
+            if from_samples {
+                counter.unbooked = None;
+                counter.fresh = false;
+                counter.evidence = now;
+            }
+            if moved || !from_samples {
+                counter.written = (counter.owed(), counter.last_reading_at);
+            }
+            counter.committed = counter.working;
+        }
+        for machine in &mut self.machines {
+            machine.committed = machine.watch;
+            if machine.committed_link != machine.link {
+                machine.committed_link.clone_from(&machine.link);
+            }
+        }
+    }
+
+    /// The transaction has failed: nothing has moved.
+    pub fn revert(&mut self) {
+        self.failing = true;
+        self.last_watch = 0;
+        self.touched.clear();
+        for counter in &mut self.counters {
+            counter.in_batch = false;
+            counter.working = counter.committed;
+        }
+        for machine in &mut self.machines {
+            machine.watch = machine.committed;
+            machine.bad = false;
+            machine.link.clone_from(&machine.committed_link);
+        }
+    }
+}
+
+/// A person's decision that is not applied yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// The anomaly's row.
+    pub id: i64,
+    /// The machine.
+    pub machine: i64,
+    /// 0 good, 1 scrap.
+    pub counter: i64,
+    /// The anomaly's number.
+    pub sequence: i64,
+    /// What to book; `None` where it is rejected.
+    pub accepted: Option<u64>,
+}

@@ -1,0 +1,82 @@
+//! `host run`: configuration, build, run, drain.
+
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::EXIT_CONFIGURATION;
+use super::arguments::Run;
+use crate::config::Config;
+use crate::identity::NodeName;
+use crate::node::{self, Places, Settings, StartError};
+
+/// Runs a node until SIGTERM or SIGINT; a second one ends it at once.
+pub async fn run(arguments: Run) -> ExitCode {
+    let settings = match settings(arguments) {
+        Ok(settings) => settings,
+        Err(sentences) => {
+            eprintln!("{sentences}");
+            return ExitCode::from(EXIT_CONFIGURATION);
+        }
+    };
+    let started = tokio::select! {
+        started = node::start(settings) => started,
+        () = asked_to_end() => return ExitCode::SUCCESS,
+    };
+    let mut node = match started {
+        Ok(node) => node,
+        Err(error) => {
+            eprintln!("{error}");
+            let code = if matches!(error, StartError::Configuration(_)) { EXIT_CONFIGURATION } else { 1 };
+            return ExitCode::from(code);
+        }
+    };
+    let failed = tokio::select! {
+        () = asked_to_end() => None,
+        sentence = node.ended_by_itself() => Some(sentence),
+    };
+    tokio::select! {
+        () = node.end() => {}
+        () = asked_to_end() => {
+            eprintln!("ended before the drain was over: leases that were not released run out by themselves");
+            return ExitCode::FAILURE;
+        }
+    }
+    failed.map_or(ExitCode::SUCCESS, |sentence| {
+        eprintln!("{sentence}");
+        ExitCode::FAILURE
+    })
+}
+
+fn settings(arguments: Run) -> Result<Settings, String> {
+    let path = &arguments.config.config;
+    let mut config = Config::load(path).map_err(|errors| errors.to_string())?;
+    for warning in &config.warnings {
+        tracing::warn!("{}: {warning}", path.display());
+    }
+    if let Some(port) = arguments.api_port {
+        config.serve.api_port = port;
+    }
+    config.serve.advertise = arguments.advertise.or(config.serve.advertise);
+    let name = arguments.node.unwrap_or_else(host_name);
+    let node: NodeName = name.parse().map_err(|error| format!("{error}; give a name with `--node`"))?;
+    let places = Places { guests: arguments.guests, cache: arguments.cache, dev: arguments.dev };
+    Ok(Settings { config, node, places })
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Returns at the next SIGTERM or SIGINT.
+async fn asked_to_end() {
+    let Ok((mut terminate, mut interrupt)) =
+        signal(SignalKind::terminate()).and_then(|t| signal(SignalKind::interrupt()).map(|i| (t, i)))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

@@ -1,0 +1,127 @@
+//! What others ask of the keeper: to release a lease, to raise its epoch, to end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::state::Shared;
+use crate::clock::BootInstant;
+use crate::identity::RoleKey;
+use crate::lease::{Acquired, Cause, Held, HeldControl};
+
+/// Why the epoch of a lease was not raised.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RestartError {
+    /// The lease is somebody else's, or has run out.
+    #[error("the lease is lost")]
+    Lost,
+    /// The store did not answer; the lease may still be held.
+    #[error("the lease store did not answer: {0}")]
+    Unavailable(String),
+}
+
+pub(super) enum Command {
+    Release { held: Held, clean: bool, cause: Cause, cool_down: Option<Duration>, answer: oneshot::Sender<()> },
+    Restart { held: Held, answer: oneshot::Sender<Result<Held, RestartError>> },
+    Shutdown { answer: oneshot::Sender<()> },
+}
+
+/// Does as it is told until the end; answers whoever ordered the end.
+pub(super) async fn obey(
+    shared: &Arc<Shared>,
+    mut orders: mpsc::Receiver<Command>,
+    competing: &JoinHandle<()>,
+) -> Option<oneshot::Sender<()>> {
+    while let Some(order) = orders.recv().await {
+        match order {
+            Command::Release { held, clean, cause, cool_down, answer } => {
+                let shared = shared.clone();
+                tokio::spawn(async move {
+                    release(&shared, &held, clean, cause, cool_down).await;
+                    let _ = answer.send(());
+                });
+            }
+            Command::Restart { held, answer } => {
+                let shared = shared.clone();
+                tokio::spawn(async move {
+                    let _ = answer.send(restart(&shared, &held).await);
+                });
+            }
+            Command::Shutdown { answer } => {
+                shared.state().closing = true;
+                // What it has begun to take would be taken after the end.
+                competing.abort();
+                end(shared).await;
+                return Some(answer);
+            }
+        }
+    }
+    None
+}
+
+/// Keeps a role out of the competition while it is seen to.
+struct Busy<'s>(&'s Shared, RoleKey);
+
+impl<'s> Busy<'s> {
+    fn with(shared: &'s Shared, key: &RoleKey) -> Self {
+        shared.state().busy.insert(key.clone());
+        Self(shared, key.clone())
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.state().busy.remove(&self.1);
+    }
+}
+
+/// The control of exactly this lease, if it is still held.
+fn control(shared: &Shared, held: &Held) -> Option<HeldControl> {
+    let state = shared.state();
+    state.held.get(held.key()).filter(|control| control.held().epoch() == held.epoch()).cloned()
+}
+
+async fn release(shared: &Arc<Shared>, held: &Held, clean: bool, cause: Cause, cool_down: Option<Duration>) {
+    let _busy = Busy::with(shared, held.key());
+    if let Some(cool_down) = cool_down {
+        shared.state().cooling.insert(held.key().clone(), BootInstant::now() + cool_down);
+    }
+    let Some(control) = control(shared, held) else { return };
+    control.end();
+    shared.state().held.remove(held.key());
+    match shared.store.release(held.key(), held.epoch(), clean, cause).await {
+        Ok(()) => tracing::info!(role = %held.key(), epoch = %held.epoch(), cause = cause.as_str(), "the lease is released"),
+        // It runs out by itself.
+        Err(error) => shared.failed(&error),
+    }
+    shared.show();
+}
+
+async fn restart(shared: &Arc<Shared>, held: &Held) -> Result<Held, RestartError> {
+    let _busy = Busy::with(shared, held.key());
+    let control = control(shared, held).ok_or(RestartError::Lost)?;
+    match shared.store.restart(held.key(), held.epoch()).await {
+        Ok(Acquired::Granted(grant)) => Ok(shared.hold(&grant)),
+        Ok(Acquired::Taken(_)) => {
+            shared.lose(&control, "it is somebody else's");
+            Err(RestartError::Lost)
+        }
+        Err(error) => {
+            shared.failed(&error);
+            Err(RestartError::Unavailable(error.to_string()))
+        }
+    }
+}
+
+/// Lets go of everything that nobody has let go of before, uncleanly, and leaves.
+async fn end(shared: &Arc<Shared>) {
+    let rest: Vec<Held> = shared.state().held.values().map(HeldControl::held).collect();
+    for held in rest {
+        release(shared, &held, false, Cause::Release, None).await;
+    }
+    if let Err(error) = shared.store.leave().await {
+        shared.failed(&error);
+    }
+}

@@ -1,0 +1,54 @@
+//! Renewals: all leases of this node in one statement, every third of a lease.
+
+use std::sync::Arc;
+
+use super::state::Shared;
+use crate::clock::BootInstant;
+use crate::identity::{Epoch, RoleKey};
+use crate::lease::{HeldControl, Renewal};
+
+/// Renews for ever. A renewal that failed, or was passed over, is tried again four times as often.
+pub(super) async fn renew(shared: Arc<Shared>) {
+    if shared.store.lease().is_none() {
+        return;
+    }
+    loop {
+        let confirmed = renew_once(&shared).await;
+        let pause = if confirmed { shared.period() } else { shared.period() / 4 };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn renew_once(shared: &Arc<Shared>) -> bool {
+    let controls: Vec<HeldControl> = shared.state().held.values().cloned().collect();
+    if controls.is_empty() {
+        return true;
+    }
+    let asked: Vec<(RoleKey, Epoch)> = controls
+        .iter()
+        .map(|control| {
+            let held = control.held();
+            (held.key().clone(), held.epoch())
+        })
+        .collect();
+    // The deadline counts from here: the answer may be late.
+    let sent = BootInstant::now();
+    match shared.store.renew(&asked).await {
+        Ok(answers) => {
+            let deadline = shared.deadline(sent);
+            for (control, answer) in controls.iter().zip(&answers) {
+                match answer {
+                    Renewal::Confirmed => control.prolong(deadline),
+                    Renewal::Skipped => {}
+                    Renewal::Lost => shared.lose(control, "it has another holder or epoch, or had run out"),
+                }
+            }
+            shared.confirmed();
+            !answers.contains(&Renewal::Skipped)
+        }
+        Err(error) => {
+            shared.failed(&error);
+            false
+        }
+    }
+}

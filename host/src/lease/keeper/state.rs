@@ -1,0 +1,200 @@
+//! What the keeper's parts share: the leases that are held, and what was seen of the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::Settings;
+use crate::clock::{BootInstant, wall_nanos};
+use crate::identity::{Holder, RoleKey};
+use crate::lease::{Grant, Held, HeldControl, LeaseError, LeaseStore, Seen};
+
+/// What the keeper knows, for status and for whoever waits.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// The store's name.
+    pub store: &'static str,
+    /// How long a lease lasts; `None` for ever.
+    pub lease: Option<Duration>,
+    /// When a renewal (or an acquisition) was confirmed last, milliseconds since the Unix epoch; 0 when none was.
+    pub last_renew_ms: i64,
+    /// Since when this node holds something, or nothing; milliseconds since the Unix epoch.
+    pub since_ms: i64,
+    /// Roles taken over from another holder.
+    pub takeovers: u64,
+    /// Leases lost or fenced.
+    pub demotions: u64,
+    /// What went wrong last with the store, until something goes right.
+    pub last_error: Option<String>,
+    /// What is held.
+    pub held: Vec<RoleKey>,
+    /// What was seen last of the leases.
+    pub seen: BTreeMap<RoleKey, Seen>,
+    /// Why this node may not take part.
+    pub refused: Option<String>,
+}
+
+/// A lease as it was seen, and since when it has not changed.
+#[derive(Debug, Clone)]
+pub(super) struct Unchanged {
+    pub(super) seen: Seen,
+    pub(super) since: BootInstant,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) held: BTreeMap<RoleKey, HeldControl>,
+    pub(super) seen: BTreeMap<RoleKey, Unchanged>,
+    /// Not competed for until then.
+    pub(super) cooling: BTreeMap<RoleKey, BootInstant>,
+    /// Being released or restarted: not competed for meanwhile.
+    pub(super) busy: BTreeSet<RoleKey>,
+    pub(super) closing: bool,
+}
+
+pub(super) struct Shared {
+    pub(super) store: Arc<dyn LeaseStore>,
+    pub(super) me: Holder,
+    pub(super) roles: Vec<RoleKey>,
+    state: Mutex<State>,
+    granted: mpsc::Sender<Held>,
+    snapshot: watch::Sender<Snapshot>,
+}
+
+impl Shared {
+    pub(super) fn new(settings: Settings, granted: mpsc::Sender<Held>) -> Self {
+        let Settings { store, me, roles } = settings;
+        let now_ms = wall_nanos() / 1_000_000;
+        let first = Snapshot { store: store.name(), lease: store.lease(), since_ms: now_ms, ..Snapshot::default() };
+        Self { store, me, roles, state: Mutex::default(), granted, snapshot: watch::Sender::new(first) }
+    }
+
+    pub(super) fn snapshot(&self) -> watch::Receiver<Snapshot> {
+        self.snapshot.subscribe()
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often leases are renewed and looked at.
+    pub(super) fn period(&self) -> Duration {
+        self.store.lease().map_or(Duration::from_secs(3), |lease| lease / 3)
+    }
+
+    /// Until when a lease holds whose confirmation was asked for at `sent`.
+    pub(super) fn deadline(&self, sent: BootInstant) -> BootInstant {
+        self.store.lease().map_or(BootInstant::NEVER, |lease| sent + lease * 3 / 4)
+    }
+
+    /// The proof for a lease that was granted; it is ended at its deadline, whatever the store does.
+    pub(super) fn hold(self: &Arc<Self>, grant: &Grant) -> Held {
+        let effects_from = BootInstant::now() + grant.hold_back;
+        let deadline = self.deadline(grant.sent);
+        let (held, control) = Held::new(grant.key.clone(), self.me.clone(), grant.epoch, deadline, effects_from);
+        {
+            let mut state = self.state();
+            state.seen.remove(&grant.key);
+            if let Some(old) = state.held.insert(grant.key.clone(), control.clone()) {
+                old.end();
+            }
+        }
+        if self.store.lease().is_some() {
+            tokio::spawn(fence_in_time(self.clone(), control));
+        }
+        self.confirmed();
+        held
+    }
+
+    /// Hands a new tenure to the supervisor.
+    pub(super) async fn grant(self: &Arc<Self>, grant: Grant) {
+        let from = grant.previous.as_ref().map(|holder| holder.node.to_string());
+        tracing::info!(role = %grant.key, epoch = %grant.epoch, cause = grant.cause.as_str(), from, "the lease is ours");
+        if grant.previous.as_ref().is_some_and(|previous| previous.node != self.me.node) {
+            self.snapshot.send_modify(|now| now.takeovers += 1);
+        }
+        let held = self.hold(&grant);
+        // Without a supervisor nothing is done under the lease.
+        let _ = self.granted.send(held).await;
+    }
+
+    /// Ends a lease of ours, unless a newer one of the role has taken its place.
+    pub(super) fn lose(&self, control: &HeldControl, why: &str) {
+        let lost = control.held();
+        control.end();
+        let mut state = self.state();
+        if state.held.get(lost.key()).is_some_and(|now| now.held().epoch() == lost.epoch()) {
+            state.held.remove(lost.key());
+            drop(state);
+            tracing::warn!(role = %lost.key(), epoch = %lost.epoch(), why, "the lease is lost");
+            self.snapshot.send_modify(|now| now.demotions += 1);
+            self.show();
+        }
+    }
+
+    /// The store has confirmed something.
+    pub(super) fn confirmed(&self) {
+        self.snapshot.send_modify(|now| {
+            now.last_renew_ms = wall_nanos() / 1_000_000;
+            now.last_error = None;
+        });
+        self.show();
+    }
+
+    /// The store has failed.
+    pub(super) fn failed(&self, error: &LeaseError) {
+        let text = error.to_string();
+        self.snapshot.send_if_modified(|now| {
+            let news = now.last_error.as_deref() != Some(&text);
+            if news {
+                tracing::warn!(error = %text, "leases cannot be renewed or taken just now");
+                now.last_error = Some(text.clone());
+            }
+            news
+        });
+    }
+
+    /// This node may not take part: everything ends.
+    pub(super) fn refuse(&self, sentence: &str) {
+        let held: Vec<HeldControl> = self.state().held.values().cloned().collect();
+        for control in held {
+            self.lose(&control, sentence);
+        }
+        self.snapshot.send_modify(|now| now.refused = Some(sentence.to_owned()));
+    }
+
+    /// Brings what is held and seen into the snapshot.
+    pub(super) fn show(&self) {
+        let (held, seen) = {
+            let state = self.state();
+            let held: Vec<RoleKey> = state.held.keys().cloned().collect();
+            let seen = state.seen.iter().map(|(key, unchanged)| (key.clone(), unchanged.seen.clone())).collect();
+            (held, seen)
+        };
+        self.snapshot.send_modify(|now| {
+            if now.held.is_empty() != held.is_empty() {
+                now.since_ms = wall_nanos() / 1_000_000;
+            }
+            now.held = held;
+            now.seen = seen;
+        });
+    }
+}
+
+/// Ends a lease when its deadline passes. Waits for nothing but time, and looks at the clock that goes on while the box sleeps.
+async fn fence_in_time(shared: Arc<Shared>, control: HeldControl) {
+    let held = control.held();
+    let look_again = shared.period() / 4;
+    loop {
+        let left = held.remaining();
+        if left.is_zero() {
+            return shared.lose(&control, "no renewal was confirmed in three quarters of a lease");
+        }
+        tokio::select! {
+            () = held.lost() => return,
+            () = tokio::time::sleep(left.min(look_again)) => {}
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Which lease store a plant has, and the keeper as the supervisor sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::config::{Config, Store};
+use crate::identity::RoleKey;
+use crate::lease::keeper::{self, KeeperHandle};
+use crate::lease::postgres::{Me, PostgresStore};
+use crate::lease::single::{SinglePostgres, SingleSqlite};
+use crate::lease::{Held, LeaseStore};
+use crate::role::supervisor::{Keeper, Release, RestartError};
+use crate::store::{Pool, StoreError};
+
+/// The store that the configuration asks for.
+pub(super) fn store(config: &Config, me: Me, pool: &Pool) -> Result<Arc<dyn LeaseStore>, StoreError> {
+    Ok(match (&config.redundancy, &config.store, pool) {
+        (Some(redundancy), store, _) => Arc::new(PostgresStore::new(store, me, Some(redundancy.lease))?),
+        (None, Store::Sqlite { path }, Pool::Sqlite(pool)) => Arc::new(SingleSqlite::new(me, path, pool.clone())),
+        (None, store, _) => Arc::new(SinglePostgres::new(store, me)?),
+    })
+}
+
+/// The longest that a transaction may be left open, for the store's bounds.
+pub(super) fn lease(config: &Config) -> Option<Duration> {
+    config.redundancy.as_ref().map(|redundancy| redundancy.lease)
+}
+
+/// The keeper, as the supervisor sees it.
+pub(super) struct Leases(pub(super) Arc<KeeperHandle>);
+
+#[async_trait]
+impl Keeper for Leases {
+    async fn restart(&self, held: &Held) -> Result<Held, RestartError> {
+        self.0.restart(held).await.map_err(|error| match error {
+            keeper::RestartError::Lost => RestartError::Lost,
+            keeper::RestartError::Unavailable(why) => RestartError::Unavailable(why),
+        })
+    }
+
+    async fn release(&self, held: &Held, release: Release) {
+        tracing::info!(role = %held.key(), reason = release.reason, "giving the lease back");
+        self.0.release(held, release.clean, release.cause, release.cool_down).await;
+    }
+
+    fn has_others(&self, _: &RoleKey) -> bool {
+        // Whether a second node is up shows when nobody takes what was given up: this one then takes it again.
+        self.0.snapshot().borrow().lease.is_some()
+    }
+}

@@ -1,0 +1,167 @@
+//! From a checked configuration to a running node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::local::LocalView;
+use super::modules::{Modules, Places};
+use super::{Node, http, leases};
+use crate::api::{AppState, Metrics};
+use crate::capability::opc::PlantOpc;
+use crate::config::Config;
+use crate::identity::{BootId, Holder, NodeName, RoleKey, RoleName};
+use crate::lease::keeper::{self, KeeperHandle};
+use crate::lease::postgres::Me;
+use crate::role::backoff::Budget;
+use crate::role::reports::Reports;
+use crate::role::runnable::Runnable;
+use crate::role::supervisor::{GRACE, Means, Supervisor};
+use crate::store::{self, Bounds, Pool, StoreError};
+
+/// The pause before the database is tried again, while it does not answer.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration, a module or the schema can not be used.
+    #[error("{0}")]
+    Configuration(String),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What a node is started with.
+#[derive(Debug)]
+pub struct Settings {
+    /// The plant.
+    pub config: Config,
+    /// This node's name.
+    pub node: NodeName,
+    /// Where modules come from.
+    pub places: Places,
+}
+
+/// Starts a node. Waits for a database that does not answer yet: two PCs and their database may all have lost their power.
+///
+/// # Errors
+/// [`StartError`]; one sentence each.
+pub async fn start(settings: Settings) -> Result<Node, StartError> {
+    let Settings { config, node, places } = settings;
+    let config = Arc::new(config);
+    let me = Holder { node, boot: BootId::random() };
+    let listener = http::listen(&config.serve).await?;
+    let address = listener.local_addr().map_err(|error| StartError::Failed(error.to_string()))?;
+    let address = config.serve.advertise.clone().unwrap_or_else(|| format!("http://{address}"));
+
+    let metrics = Metrics::new();
+    let modules = Modules::load(&config, &places, true).await.map_err(|error| StartError::Failed(error.to_string()))?;
+    modules.catalogue.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let (runnables, refused) = modules.runnables(&config, &metrics.registry());
+    refused.iter().for_each(|sentence| tracing::error!("{sentence}"));
+
+    let pool = open(&config).await?;
+    let database = store::open(&config.store, Bounds::within_lease(leases::lease(&config))).map_err(store_error)?;
+    let lease_store = leases::store(&config, Me { holder: me.clone(), address: address.clone() }, &pool);
+    let reports = Reports::default();
+    let keys = keys(&config, &runnables, &reports);
+    let (keeper, granted) =
+        keeper::start(keeper::Settings { store: lease_store.map_err(store_error)?, me: me.clone(), roles: keys })
+            .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
+    let keeper = Arc::new(keeper);
+    let means = Means {
+        keeper: Arc::new(leases::Leases(keeper.clone())),
+        database,
+        opc: Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current())),
+        registry: metrics.registry(),
+        reports: reports.clone(),
+        budget: Budget::default(),
+        grace: GRACE,
+    };
+    let supervisor = Supervisor::start(means, runnables, granted)
+        .map_err(|error| StartError::Failed(format!("no threads for the guests: {error}")))?;
+
+    let stop = CancellationToken::new();
+    tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
+    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), refused: refused.into() };
+    let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
+    let serving = http::Serving::start(listener, state, stop.clone());
+    tracing::info!(node = %me.node, boot = %me.boot, address, "the node serves");
+    Ok(Node { supervisor, keeper, serving, stop })
+}
+
+/// The database with the schema that this binary needs.
+async fn open(config: &Config) -> Result<Pool, StartError> {
+    loop {
+        match try_open(config).await {
+            Ok(pool) => return Ok(pool),
+            Err(StoreError::Unavailable(why)) => tracing::warn!("{why}; trying again"),
+            Err(error) => return Err(store_error(error)),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn try_open(config: &Config) -> Result<Pool, StoreError> {
+    let pool = Pool::connect(&config.store).await?;
+    if let Err(StoreError::Schema(_)) = store::check_schema(&pool).await {
+        // A new database, or one that an older host has left: brought up to date where this login may.
+        let done = store::migrate(&config.store).await?;
+        tracing::info!(from = done.from, to = done.to, "the schema was brought up to date");
+    }
+    store::check_schema(&pool).await?;
+    Ok(pool)
+}
+
+fn store_error(error: StoreError) -> StartError {
+    match error {
+        StoreError::Configuration(sentence) | StoreError::Schema(sentence) => StartError::Configuration(sentence),
+        StoreError::Refused(sentence) | StoreError::Unavailable(sentence) => StartError::Failed(sentence),
+    }
+}
+
+/// What this node competes for: every partition of the roles that can run here. Each is a standby until it is granted.
+fn keys(config: &Config, runnables: &BTreeMap<RoleName, Arc<Runnable>>, reports: &Reports) -> Vec<RoleKey> {
+    let mut keys = Vec::new();
+    for (name, runnable) in runnables {
+        let partitions = config.roles.get(name).map(|role| role.partitions.clone()).unwrap_or_default();
+        for partition in partitions {
+            let key = RoleKey { role: name.clone(), partition };
+            let module = runnable.module();
+            let _ = reports.of(key.clone(), Some(module.manifest.version.clone()), Some(module.sha256.clone()));
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+/// The reports as a list, for whoever writes them down.
+fn listed(reports: &Reports) -> watch::Receiver<Vec<crate::role::Report>> {
+    let mut changes = reports.watch();
+    let (list, listed) = watch::channel(changes.borrow().values().cloned().collect());
+    tokio::spawn(async move {
+        while changes.changed().await.is_ok() {
+            let now = changes.borrow_and_update().values().cloned().collect();
+            if list.send(now).is_err() {
+                return;
+            }
+        }
+    });
+    listed
+}
+
+impl Node {
+    /// Returns when the node can not go on: it is refused, or its HTTP side has failed.
+    pub async fn ended_by_itself(&mut self) -> String {
+        let keeper: Arc<KeeperHandle> = self.keeper.clone();
+        tokio::select! {
+            sentence = keeper.refused() => sentence,
+            error = self.serving.failed() => format!("the HTTP side has failed: {error}"),
+        }
+    }
+}
