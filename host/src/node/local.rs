@@ -1,7 +1,5 @@
 //! What only this process knows, as the HTTP side asks for it.
 
-use std::sync::Arc;
-
 use tokio::sync::watch;
 
 use crate::api::{Ha, HaDetail, HaRole, Local};
@@ -14,8 +12,6 @@ pub(super) struct LocalView {
     pub(super) node: NodeName,
     pub(super) reports: Reports,
     pub(super) leases: watch::Receiver<Snapshot>,
-    /// Why roles can not run here; one sentence for each.
-    pub(super) refused: Arc<[String]>,
 }
 
 impl Local for LocalView {
@@ -50,9 +46,5 @@ impl Local for LocalView {
             renew_secs: lease.as_secs_f64() / 3.0,
             last_error: now.last_error,
         })
-    }
-
-    fn why_not(&self) -> Option<String> {
-        self.refused.first().cloned().or_else(|| self.leases.borrow().last_error.clone())
     }
 }

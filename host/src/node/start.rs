@@ -88,7 +88,7 @@ pub async fn start(settings: Settings) -> Result<Node, StartError> {
 
     let stop = CancellationToken::new();
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
-    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), refused: refused.into() };
+    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot() };
     let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
     let serving = http::Serving::start(listener, state, stop.clone());
     tracing::info!(node = %me.node, boot = %me.boot, address, "the node serves");
