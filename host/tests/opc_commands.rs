@@ -1,4 +1,5 @@
 //! `host opc browse` and `host init` against an OPC UA server that is not our own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use harness::asyncua::{Asyncua, Setup};
 use host::cli::arguments::Init;
