@@ -182,10 +182,10 @@ fn tell(heard: &Heard) {
         plant_role::warn!("{line}");
     }
     if heard.bad > 0 {
-        metrics::add("unusable_samples_total", heard.bad, &[]);
+        metrics::add("unusable_samples", heard.bad, &[]);
     }
     if heard.overflows > 0 {
-        metrics::add("overflows_total", heard.overflows, &[]);
+        metrics::add("overflows", heard.overflows, &[]);
     }
 }
 

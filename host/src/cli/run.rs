@@ -65,7 +65,8 @@ fn settings(arguments: Run) -> Result<Settings, String> {
 }
 
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    // Where it cannot be read, the empty name is refused with what to do.
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// Returns at the next SIGTERM or SIGINT.
