@@ -51,7 +51,8 @@ async fn command(command: Command) -> ExitCode {
                 Err(code) => code,
             }
         }
-        Command::Opc(_) | Command::Init(_) => ExitCode::FAILURE,
+        Command::Opc(command) => outcome(cli::opc::run(command).await),
+        Command::Init(arguments) => outcome(cli::init::run(arguments).await),
         Command::CompileModule(_) => ExitCode::FAILURE,
     }
 }
