@@ -39,7 +39,7 @@ async fn command(command: Command) -> ExitCode {
             let status = move || cli::status::run(asked.url.as_deref(), &asked.config.config, asked.json);
             tokio::task::spawn_blocking(status).await.unwrap_or(ExitCode::FAILURE)
         }
-        Command::Check(file) => cli::check::run(&file.config),
+        Command::Check(file) => cli::check::run(&file.config, &Places::default()).await,
         Command::Migrate(file) => match configured(&file) {
             Ok(config) => outcome(cli::migrate::migrate(&config).await),
             Err(code) => code,
@@ -51,7 +51,8 @@ async fn command(command: Command) -> ExitCode {
                 Err(code) => code,
             }
         }
-        Command::Opc(_) | Command::Init(_) => ExitCode::FAILURE,
+        Command::Opc(command) => outcome(cli::opc::run(command).await),
+        Command::Init(arguments) => outcome(cli::init::run(arguments).await),
         Command::CompileModule(_) => ExitCode::FAILURE,
     }
 }
@@ -81,8 +82,9 @@ fn outcome(done: anyhow::Result<()>) -> ExitCode {
 
 /// Logs go to standard error: human by default, JSON by flag.
 fn start_log(arguments: &Arguments) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&arguments.log)
-        .map_err(|error| format!("`--log {}` is no filter ({error}): write a level like `info`, or `host=debug`", arguments.log))?;
+    let filter = EnvFilter::try_new(&arguments.log).map_err(|error| {
+        format!("`--log {}` is no filter ({error}): write a level like `info`, or `host=debug`", arguments.log)
+    })?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if arguments.log_json {
         log.json().init();

@@ -33,6 +33,7 @@ fn every_wrong_configuration_is_refused_with_its_exact_message() {
             Ok(_) => "accepted".to_owned(),
             Err(errors) => errors.to_string().replace(&file.display().to_string(), "plant.toml"),
         };
+        // After a message was changed on purpose: run once with this variable, and read the difference.
         if std::env::var_os("PLANT_WRITE_EXPECTED").is_some() {
             std::fs::write(case.join("expected.txt"), format!("{said}\n")).unwrap();
         }

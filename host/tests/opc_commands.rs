@@ -1,4 +1,5 @@
 //! `host opc browse` and `host init` against an OPC UA server that is not our own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use harness::asyncua::{Asyncua, Setup};
 use host::cli::arguments::Init;
@@ -44,7 +45,8 @@ async fn init_writes_a_plant_that_passes_the_check_and_overwrites_nothing_unaske
         .machines
         .iter()
         .map(|m| {
-            let node = |counter: &Option<host::config::Counter>| counter.as_ref().map(|c| c.node.clone()).unwrap_or_default();
+            let node =
+                |counter: &Option<host::config::Counter>| counter.as_ref().map(|c| c.node.clone()).unwrap_or_default();
             (m.code.as_str(), m.line.as_str(), node(&m.good), node(&m.scrap), m.state.is_some())
         })
         .collect();
@@ -56,8 +58,14 @@ async fn init_writes_a_plant_that_passes_the_check_and_overwrites_nothing_unaske
             ("PACK-01", "line-1", id("i=71"), id("i=72"), true),
         ]
     );
-    assert!(text.contains("# state = { node = \"nsu=urn:plant:test;s=FILL01.State\""), "an unknown state is left to a person:\n{text}");
-    assert_eq!(config.tags.iter().map(|t| (t.name.as_str(), t.node.clone())).collect::<Vec<_>>(), [("FILL01.FillWeight", id("s=FILL01.Weight"))]);
+    assert!(
+        text.contains("# state = { node = \"nsu=urn:plant:test;s=FILL01.State\""),
+        "an unknown state is left to a person:\n{text}"
+    );
+    assert_eq!(
+        config.tags.iter().map(|t| (t.name.as_str(), t.node.clone())).collect::<Vec<_>>(),
+        [("FILL01.FillWeight", id("s=FILL01.Weight"))]
+    );
 
     let again = init::run(arguments(server.url(), &directory)).await.unwrap_err().to_string();
     assert!(again.contains("exists already: pass --force"), "{again}");
@@ -99,6 +107,9 @@ async fn a_server_that_is_not_there_is_one_clear_sentence() {
     let port = harness::process::free_port().unwrap();
     let directory = TempDir::new().unwrap();
     let error = init::run(arguments(format!("opc.tcp://127.0.0.1:{port}"), &directory)).await.unwrap_err().to_string();
-    assert_eq!(error, format!("opc.tcp://127.0.0.1:{port} is not reachable: is the server running and the port right?"));
+    assert_eq!(
+        error,
+        format!("opc.tcp://127.0.0.1:{port} is not reachable: is the server running and the port right?")
+    );
     assert!(!directory.path().join("plant.toml").exists());
 }

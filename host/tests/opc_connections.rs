@@ -1,4 +1,11 @@
 //! Connections against an OPC UA server that is not our own: killed, silent, encrypted, late and lying.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

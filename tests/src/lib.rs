@@ -8,8 +8,10 @@ pub mod node;
 pub mod plant;
 pub mod postgres;
 pub mod process;
+pub mod simulator;
 
 pub use asyncua::Asyncua;
 pub use node::Node;
 pub use plant::Plant;
 pub use postgres::Postgres;
+pub use simulator::Simulator;

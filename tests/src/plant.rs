@@ -61,9 +61,11 @@ impl Plant {
             write!(
                 text,
                 "\n[[machines]]\ncode = \"{code}\"\nline = \"line-1\"\nconnection = \"line\"\n\
-                 state = {{ node = \"{}\", map = \"packml\" }}\nscrap = {{ node = \"{}\" }}\n\
+                 state = {{ node = \"{}\", map = {} }}\nscrap = {{ node = \"{}\" }}\n\
                  [machines.good]\nnode = \"{}\"\n{keys}",
                 node("State"),
+                // Its PLC numbers its states itself.
+                if code == "FILL01" { "{ 0 = \"idle\", 1 = \"running\", 4 = \"down\" }" } else { "\"packml\"" },
                 node("ScrapCount"),
                 node("GoodCount")
             )?;

@@ -9,6 +9,7 @@ pub mod counter;
 pub mod floor;
 pub mod pending;
 pub mod plan;
+pub mod reading;
 pub mod sample;
 mod start;
 pub mod state;

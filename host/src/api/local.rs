@@ -20,6 +20,11 @@ pub trait Local: Send + Sync + 'static {
     fn buffers(&self) -> Vec<Buffer> {
         Vec::new()
     }
+
+    /// Why it could not take a role over just now; `None` when it could.
+    fn why_not(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The object `ha` of `/api/status`.

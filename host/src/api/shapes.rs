@@ -52,6 +52,8 @@ pub struct Status {
     pub roles: Vec<RoleStatus>,
     /// What waits in this node's queues.
     pub buffers: Vec<Buffer>,
+    /// Why the node that answers could not take a role over just now; null when it could.
+    pub why_not: Option<String>,
     /// Redundancy, as this node sees it.
     pub ha: Ha,
 }

@@ -124,6 +124,7 @@ impl AppState {
             nodes: view.nodes(),
             roles: view.roles(),
             buffers: inner.local.buffers(),
+            why_not: inner.local.why_not(),
             ha: inner.local.ha(),
         }
     }

@@ -19,8 +19,11 @@ const LONGEST: u64 = 16 << 20;
 /// Ends with 0, or with 1 and one sentence when the node does not answer.
 #[must_use]
 pub fn run(url: Option<&str>, config: &Path, json: bool) -> ExitCode {
-    match print(url, config, json) {
-        Ok(()) => ExitCode::SUCCESS,
+    match report(url, config, json) {
+        Ok(said) => {
+            print!("{said}");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("{error:#}");
             ExitCode::FAILURE
@@ -28,22 +31,24 @@ pub fn run(url: Option<&str>, config: &Path, json: bool) -> ExitCode {
     }
 }
 
-fn print(url: Option<&str>, config: &Path, json: bool) -> anyhow::Result<()> {
+/// What [`run`] prints.
+///
+/// # Errors
+/// One sentence when the node does not answer, or is no node of a plant.
+pub fn report(url: Option<&str>, config: &Path, json: bool) -> anyhow::Result<String> {
     let address = match url {
         Some(url) => url.trim_end_matches('/').to_owned(),
         None => address(config)?,
     };
     let status = ask(&address, "/api/status")?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
-        return Ok(());
+        return Ok(format!("{}\n", serde_json::to_string_pretty(&status)?));
     }
-    print!("{}", plant(&status));
-    match ask(&address, "/api/production") {
-        Ok(production) => print!("\n{}", counts(&production)),
-        Err(error) => println!("\nThe counts are not known: {error:#}"),
-    }
-    Ok(())
+    let counts = match ask(&address, "/api/production") {
+        Ok(production) => counts(&production),
+        Err(error) => format!("The counts are not known: {error:#}\n"),
+    };
+    Ok(format!("{}\n{counts}", plant(&status)))
 }
 
 /// Where the configuration's node serves on this box.
@@ -225,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_not_there_is_one_sentence() {
-        let error = print(Some("http://127.0.0.1:1"), Path::new("plant.toml"), false).unwrap_err();
+        let error = report(Some("http://127.0.0.1:1"), Path::new("plant.toml"), false).unwrap_err();
         let said = format!("{error:#}");
         assert!(said.starts_with("no node answers at http://127.0.0.1:1 ("), "{said}");
         assert_eq!(said.lines().count(), 1);

@@ -206,7 +206,7 @@ fn falls(section: &Section<'_>, counter: &Counter) {
         section.wrong("on_fall", "is \"rollover\" without max_delta: add the most units that one step can be, else a reset would be booked as a rollover");
     }
     if !rolls && section.has("rollover") {
-        section.wrong("rollover", "is there and on_fall is not \"rollover\": set on_fall = \"rollover\", or remove it");
+        section.doubtful("rollover", "has no effect unless on_fall is \"rollover\": every fall counts as a reset");
     }
     if counter.rollover.zip(counter.max_delta).is_some_and(|(rollover, delta)| rolls && delta >= rollover) {
         section.wrong("max_delta", "is not below rollover, so that every reset would pass for a rollover: use the most units that one step can be");

@@ -33,7 +33,7 @@ pub(super) fn roles(root: &Section<'_>, plant: Option<&Plant>) -> BTreeMap<RoleN
 
 fn role(name: &RoleName, section: Section<'_>) -> Role {
     if section.has("allow") {
-        section.doubtful("allow", "is read and grants nothing yet: in this version a role gets what its manifest says");
+        section.doubtful("allow", "is read and grants nothing in this version");
     }
     let role = Role {
         module: module(&section).unwrap_or_else(|| name.to_string()),

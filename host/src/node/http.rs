@@ -15,8 +15,12 @@ pub(super) async fn listen(serve: &Serve) -> Result<TcpListener, StartError> {
     let address = format!("{}:{}", serve.bind, serve.api_port);
     TcpListener::bind(&address).await.map_err(|error| {
         let advice = match error.kind() {
-            io::ErrorKind::AddrInUse => "another process listens there: choose another with `--api-port`, or end that process",
-            io::ErrorKind::PermissionDenied => "this user may not listen there: choose a port above 1023 with `--api-port`",
+            io::ErrorKind::AddrInUse => {
+                "another process listens there: choose another with `--api-port`, or end that process"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "this user may not listen there: choose a port above 1023 with `--api-port`"
+            }
             _ => "check `serve.bind` and `serve.api_port`",
         };
         StartError::Failed(format!("cannot serve on {address} ({error}): {advice}"))

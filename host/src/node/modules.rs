@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wasmtime::component::Linker;
 
 use crate::capability::metrics::SharedRegistry;
-use crate::capability::{GuestState, Grants, linker};
+use crate::capability::{Grants, GuestState, linker};
 use crate::config::{Config, Role};
 use crate::engine::{Engine, EngineError};
 use crate::identity::RoleName;
@@ -49,6 +49,12 @@ impl Modules {
             Directory { path: Some(&guests), bundled: BUNDLED, roles: &config.roles, dev: places.dev, only_used };
         let catalogue = directory.load(&engine, &linker).await;
         Ok(Self { engine, linker, catalogue })
+    }
+
+    /// A sentence for each configured role whose module is missing, refused, not the one that is pinned, or not configured as it wants.
+    #[must_use]
+    pub fn refusals(&self, config: &Config) -> Vec<String> {
+        config.roles.iter().filter_map(|(name, role)| self.catalogue.for_role(name, role).err()).collect()
     }
 
     /// The configured roles that can run here, and a sentence for each that can not.

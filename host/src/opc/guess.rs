@@ -50,11 +50,14 @@ enum Kind {
     Number,
 }
 
+/// What variables have in common: the object they are below, and what their names begin with up to the last dot.
+type Group = (Option<usize>, String);
+
 /// The machines and tags of a server, in its order. A group without counter or state has only tags.
 #[must_use]
 pub fn machines(tree: &Tree) -> Vec<Machine> {
-    let mut groups: Vec<((Option<usize>, String), Vec<(Kind, &Found)>)> = Vec::new();
-    let mut known: BTreeMap<(Option<usize>, String), usize> = BTreeMap::new();
+    let mut groups: Vec<(Group, Vec<(Kind, &Found)>)> = Vec::new();
+    let mut known: BTreeMap<Group, usize> = BTreeMap::new();
     for found in &tree.nodes {
         let Some(kind) = found.variable.as_ref().and_then(|variable| kind(&found.name, variable)) else { continue };
         // Some servers have no objects, only names such as FILL01.GoodCount.

@@ -5,6 +5,7 @@
 //! reported as a Bad sample with the server's status, and tried again until it is there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -133,11 +134,9 @@ impl Subscriptions {
     /// Delivers what arrived before the session ended.
     pub(super) fn deliver_rest(&mut self) {
         while let Ok(arrival) = self.arrivals.try_recv() {
-            let Some(subscription) = self.open.iter_mut().find(|s| s.key == arrival.key) else { continue };
-            if !is_before(arrival.sequence, subscription.expected) && !arrival.data.is_empty() {
-                subscription.early.insert(arrival.sequence, arrival.data);
+            if let Some(subscription) = self.open.iter_mut().find(|s| s.key == arrival.key) {
                 // The session is over in any case.
-                let _ = subscription.deliver(&self.link);
+                let _ = subscription.take(arrival, &self.link);
             }
         }
     }
@@ -269,18 +268,7 @@ impl Subscriptions {
             .get(id)
             .map(|s| s.publishing_interval().saturating_mul(s.max_keep_alive_count()));
         let silence = silence.max(revised.unwrap_or_default().saturating_mul(2));
-        self.open.push(Subscription {
-            key,
-            id,
-            publish_ms,
-            items: BTreeSet::new(),
-            expected: 1,
-            known: 1,
-            early: BTreeMap::new(),
-            gap_since: None,
-            heard: Instant::now(),
-            silence,
-        });
+        self.open.push(Subscription::new(key, id, publish_ms, silence));
         Ok(id)
     }
 
@@ -302,23 +290,9 @@ impl Subscriptions {
     }
 
     async fn accept(&mut self, arrival: Arrival) {
-        let Some(subscription) = self.open.iter_mut().find(|s| s.key == arrival.key) else { return };
-        subscription.heard = arrival.at;
-        let empty = arrival.data.is_empty();
-        if is_before(arrival.sequence, subscription.expected) {
-            // A repeat of what was delivered, or an empty message that counts as the last one did.
-            return;
-        }
-        // An empty message carries the number that the next full one will have.
-        let next = if empty { arrival.sequence } else { following(arrival.sequence) };
-        if is_before(subscription.known, next) {
-            subscription.known = next;
-        }
-        if !empty {
-            subscription.early.insert(arrival.sequence, arrival.data);
-        }
-        if subscription.deliver(&self.link).is_break() {
-            let key = subscription.key;
+        let key = arrival.key;
+        let Some(subscription) = self.open.iter_mut().find(|s| s.key == key) else { return };
+        if subscription.take(arrival, &self.link).is_break() {
             self.renew(key).await;
         }
     }
@@ -365,13 +339,47 @@ impl Subscriptions {
 }
 
 impl Subscription {
+    fn new(key: u64, id: u32, publish_ms: u32, silence: Duration) -> Self {
+        Self {
+            key,
+            id,
+            publish_ms,
+            items: BTreeSet::new(),
+            expected: 1,
+            known: 1,
+            early: BTreeMap::new(),
+            gap_since: None,
+            heard: Instant::now(),
+            silence,
+        }
+    }
+
+    /// Takes a publish response and delivers what is next in order; breaks when the server has ended the subscription.
+    fn take(&mut self, arrival: Arrival, link: &Link) -> ControlFlow<()> {
+        self.heard = arrival.at;
+        let empty = arrival.data.is_empty();
+        if is_before(arrival.sequence, self.expected) {
+            // A repeat of what was delivered, or an empty message that counts as the last one did.
+            return ControlFlow::Continue(());
+        }
+        // An empty message carries the number that the next full one will have.
+        let next = if empty { arrival.sequence } else { following(arrival.sequence) };
+        if is_before(self.known, next) {
+            self.known = next;
+        }
+        if !empty {
+            self.early.insert(arrival.sequence, arrival.data);
+        }
+        self.deliver(link)
+    }
+
     /// Hands on what is next in order; breaks when the server has ended the subscription.
-    fn deliver(&mut self, link: &Link) -> std::ops::ControlFlow<()> {
+    fn deliver(&mut self, link: &Link) -> ControlFlow<()> {
         while let Some(data) = self.early.remove(&self.expected) {
             self.expected = following(self.expected);
             for notification in data {
                 if notification.inner_as::<StatusChangeNotification>().is_some_and(|change| change.status.is_bad()) {
-                    return std::ops::ControlFlow::Break(());
+                    return ControlFlow::Break(());
                 }
                 let Some(changes) = notification.into_inner_as::<DataChangeNotification>() else { continue };
                 let changes = changes.monitored_items.unwrap_or_default().into_iter();
@@ -383,7 +391,7 @@ impl Subscription {
             true => None,
             false => self.gap_since.or_else(|| Some(Instant::now())),
         };
-        std::ops::ControlFlow::Continue(())
+        ControlFlow::Continue(())
     }
 }
 
@@ -417,15 +425,4 @@ fn count(time: Duration, interval: Duration) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sequence_numbers_wrap_around_past_zero() {
-        assert_eq!(following(u32::MAX), 1);
-        assert!(is_before(u32::MAX, 1));
-        assert!(is_before(7, 8));
-        assert!(!is_before(8, 8));
-        assert!(!is_before(9, 8));
-    }
-}
+mod tests;

@@ -159,7 +159,8 @@ impl Drop for Node {
 
 fn migrations(dialect: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations").join(dialect);
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|file| file.extension().is_some_and(|kind| kind == "sql")).collect();
     files.sort();
     files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
 }
@@ -180,11 +181,7 @@ pub async fn sqlite() -> (TempDir, Pool) {
     let directory = tempfile::tempdir().unwrap();
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(directory.path().join("plant.db"));
     let pool = sqlx::SqlitePool::connect_with(options.create_if_missing(true)).await.unwrap();
-    let mut files = migrations("sqlite");
-    if !files.iter().any(|file| file.contains("plant_nodes")) {
-        files.insert(0, include_str!("leases_sqlite.sql").to_owned());
-    }
-    for file in files {
+    for file in migrations("sqlite") {
         sqlx::raw_sql(sqlx::AssertSqlSafe(file)).execute(&pool).await.unwrap();
     }
     (directory, Pool::Sqlite(pool))

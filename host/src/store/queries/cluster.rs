@@ -92,7 +92,8 @@ pub async fn roles(pool: &Pool) -> Result<Vec<RoleRow>, sqlx::Error> {
         postgres: "SELECT f.role, f.partition, f.epoch,
                           CASE WHEN l.role IS NULL THEN f.node ELSE l.node END AS holder,
                           CAST(CASE WHEN l.role IS NULL THEN f.boot_id ELSE l.boot_id END AS text) AS boot_id,
-                          (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000)::bigint AS expires_in_ms
+                          CASE WHEN isfinite(l.expires_at)
+                               THEN (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000)::bigint END AS expires_in_ms
                    FROM plant_fences f LEFT JOIN plant_leases l ON l.role = f.role AND l.partition = f.partition
                    ORDER BY f.role, f.partition",
         sqlite: "SELECT f.role, f.partition, f.epoch,
