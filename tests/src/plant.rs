@@ -102,8 +102,12 @@ impl Plant {
 /// When the node does not answer or the role is not there.
 pub fn role(node: &Node, role: &str) -> anyhow::Result<Value> {
     let status = node.get("/api/status")?;
-    let roles = status["roles"].as_array().context("/api/status has no roles")?;
-    roles.iter().find(|r| r["role"] == role).cloned().with_context(|| format!("no role {role} in {status}"))
+    let roles = status.get("roles").and_then(Value::as_array).context("/api/status has no roles")?;
+    roles
+        .iter()
+        .find(|r| r.get("role").is_some_and(|name| name == role))
+        .cloned()
+        .with_context(|| format!("no role {role} in {status}"))
 }
 
 /// Waits until `asked` says that the reader runs on `holder`.
@@ -113,7 +117,8 @@ pub fn role(node: &Node, role: &str) -> anyhow::Result<Value> {
 pub fn wait_until_reading(asked: &Node, holder: &str) -> anyhow::Result<()> {
     wait_until(&format!("the reader runs on {holder}"), Duration::from_secs(60), || {
         let Ok(reader) = role(asked, "reader") else { return Ok(false) };
-        Ok(reader["holder"] == holder && reader["state"] == "running")
+        let is = |key: &str, value: &str| reader.get(key).is_some_and(|found| found == value);
+        Ok(is("holder", holder) && is("state", "running"))
     })
     .with_context(|| format!("{:?}\n{}", role(asked, "reader"), asked.log()))
 }
@@ -124,11 +129,13 @@ pub fn wait_until_reading(asked: &Node, holder: &str) -> anyhow::Result<()> {
 /// When the node does not answer as `api.md` says.
 pub fn books(node: &Node) -> anyhow::Result<Counts> {
     let production = node.get("/api/production")?;
-    let machines = production["machines"].as_array().context("/api/production has no machines")?;
+    let machines = production.get("machines").and_then(Value::as_array).context("/api/production has no machines")?;
     let mut books = Counts::new();
     for line in machines {
-        let text = |key: &str| line[key].as_str().map(str::to_owned).with_context(|| format!("no {key} in {line}"));
-        let booked = line["booked"].as_u64().with_context(|| format!("no booked in {line}"))?;
+        let text = |key: &str| {
+            line.get(key).and_then(Value::as_str).map(str::to_owned).with_context(|| format!("no {key} in {line}"))
+        };
+        let booked = line.get("booked").and_then(Value::as_u64).with_context(|| format!("no booked in {line}"))?;
         books.insert((text("machine")?, text("counter")?), booked);
     }
     Ok(books)
