@@ -21,6 +21,7 @@ pub fn steps(world: &World, found: &mut Found) {
         found.then(world, Step("somebody deletes the lease row", 0), |next| {
             next.left.deletions -= 1;
             next.database.row = None;
+            next.tampered = true;
             None
         });
     }
@@ -36,6 +37,7 @@ pub fn steps(world: &World, found: &mut Found) {
     if world.left.clock_step != 0 && world.clock == 0 && world.left.fail_overs == 0 && world.replica.is_none() {
         found.then(world, Step("the database's clock steps", 0), |next| {
             next.clock = next.left.clock_step;
+            next.tampered = true;
             None
         });
     }
@@ -77,6 +79,7 @@ fn fail_over(world: &World, found: &mut Found) {
         next.database = replica;
         next.database.timeline += 1;
         next.clock = next.left.clock_step;
+        next.tampered = true;
         for boot in &mut next.boots {
             boot.renewal = unanswered(boot.renewal);
             boot.asking = unanswered(boot.asking);

@@ -17,7 +17,7 @@ mod world;
 
 #[cfg(test)]
 mod tests {
-    use crate::search::{End, breadth_first, random, ticks_until_held};
+    use crate::search::{End, breadth_first, follow, random, ticks_until_held};
     use crate::world::{LEASE, Plan, Rule, Rules, Violation, World};
 
     /// States of a search that is expected to find nothing.
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn if_a_release_did_not_match_its_epoch_a_late_one_would_free_the_next_tenure() {
-        let plan = Plan { releases: 1, effects: true, last_tick: 5, ..TWO };
+        let plan = Plan { boots: 1, releases: 1, effects: true, last_tick: 5, ..TWO };
         needed(Rule::ReleaseMatchesEpoch, plan, Violation::EffectPastLease);
     }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn if_the_self_fence_counted_from_the_answer_a_late_one_would_carry_a_holder_past_its_lease() {
-        let plan = Plan { effects: true, last_tick: 6, highest_epoch: 1, ..TWO };
+        let plan = Plan { boots: 1, effects: true, last_tick: 6, highest_epoch: 1, ..TWO };
         needed(Rule::CountFromSending, plan, Violation::EffectPastLease);
     }
 
@@ -145,12 +145,25 @@ mod tests {
 
     #[test]
     fn a_freeze_between_an_effects_check_and_its_sending_is_prevented_by_no_rule() {
-        let plan =
-            Plan { effects: true, effects_take_time: true, no_renewals: true, last_tick: 9, highest_epoch: 2, ..TWO };
-        let End::Broken(violation, _) = breadth_first(plan, ALL, 60 * MOST) else {
-            panic!("then the pages that warn of it are wrong");
-        };
-        assert_eq!(violation, Violation::OldEffect);
+        let plan = Plan { effects: true, effects_take_time: true, last_tick: 9, ..TWO };
+        let take =
+            ["asks for the lease", "a request for the lease reaches the database", "learns what became of its request"];
+        let renew = ["sends a renewal", "a renewal reaches the database", "learns what became of a renewal"];
+        let ticks = |n: usize| std::iter::repeat_n(("time passes", 0), n);
+        let mut schedule: Vec<(&'static str, u8)> = take.iter().map(|step| (*step, 0)).collect();
+        // Frozen from here on, until the other has waited for as long as it must.
+        schedule.push(("checks its lease for an effect", 0));
+        schedule.extend(ticks(4));
+        schedule.extend(take.iter().map(|step| (*step, 1)));
+        schedule.extend(ticks(2));
+        schedule.extend(renew.iter().map(|step| (*step, 1)));
+        schedule.extend(ticks(2));
+        schedule.extend([
+            ("checks its lease for an effect", 1),
+            ("an effect comes out", 1),
+            ("an effect comes out", 0),
+        ]);
+        assert_eq!(follow(plan, ALL, &schedule), Some(Violation::OldEffect));
     }
 
     #[test]

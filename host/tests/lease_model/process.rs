@@ -177,10 +177,7 @@ fn work(world: &World, boot: u8, state: &Boot, found: &mut Found) {
             });
         } else if world.effect_of != tenure.number {
             found.then(world, Step("has an effect", boot), |next| {
-                let past = !world.is_holder(boot)
-                    && world.clock == 0
-                    && world.database.timeline == 0
-                    && world.database.row.is_some();
+                let past = !world.is_holder(boot) && !world.tampered;
                 effect(next, tenure.number).or(past.then_some(Violation::EffectPastLease))
             });
         }

@@ -98,6 +98,19 @@ pub fn random(plan: Plan, rules: Rules, seed: u64, schedules: usize, length: usi
     End::Holds { states, all: false }
 }
 
+/// One schedule, as told; the violation that its last step is.
+pub fn follow(plan: Plan, rules: Rules, schedule: &[(&'static str, u8)]) -> Outcome {
+    let mut world = World::new(plan);
+    let mut end = None;
+    for (what, boot) in schedule {
+        let step = Step(what, *boot);
+        let possible = next(&world, rules).into_iter().find(|(found, _, _)| *found == step);
+        let Some((_, reached, outcome)) = possible else { panic!("{step:?} is not possible: {world:#?}") };
+        (world, end) = (reached, outcome);
+    }
+    end
+}
+
 /// How many ticks a fair schedule takes until somebody holds the lease: every step that is possible is taken once before time passes. `None`: not
 /// within `most`.
 pub fn ticks_until_held(mut world: World, rules: Rules, most: i8) -> Option<i8> {

@@ -212,6 +212,8 @@ pub struct World {
     pub made: u8,
     pub tenures: u8,
     pub effect_of: u8,
+    /// Somebody or something has changed the database behind the protocol's back: what it says of leases proves nothing.
+    pub tampered: bool,
     /// Bit n: the epoch number n was issued, for each timeline.
     pub issued: [u16; 2],
 }
@@ -231,7 +233,19 @@ impl World {
         let mut boots = [Boot::default(); BOOTS];
         boots.iter_mut().take(usize::from(plan.boots)).for_each(|boot| boot.alive = true);
         let (made, tenures, effect_of) = (0, 0, 0);
-        World { now: 0, clock: 0, database, replica: None, boots, left: plan, made, tenures, effect_of, issued: [0; 2] }
+        World {
+            now: 0,
+            clock: 0,
+            database,
+            replica: None,
+            boots,
+            left: plan,
+            made,
+            tenures,
+            effect_of,
+            tampered: false,
+            issued: [0; 2],
+        }
     }
 
     /// The database's clock.
