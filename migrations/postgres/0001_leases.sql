@@ -39,7 +39,7 @@ CREATE TABLE plant_leases (
     PRIMARY KEY (role, partition)
 );
 
--- What changed hands, when and why. Append-only.
+-- What changed hands, when and why. Append-only; the database writes it as it hands a lease over.
 CREATE TABLE plant_takeovers (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     role            text        NOT NULL,
@@ -73,12 +73,21 @@ CREATE FUNCTION plant_timeline() RETURNS integer
     AS $$ SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer $$;
 
 CREATE FUNCTION plant_system() RETURNS bigint
-    LANGUAGE sql VOLATILE SECURITY DEFINER
+    LANGUAGE sql VOLATILE
     AS $$ SELECT system_identifier FROM pg_control_system() $$;
+
+-- Milliseconds from `instant` until `until`, also for infinity.
+CREATE FUNCTION plant_milliseconds_until(until timestamptz, instant timestamptz) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN until IS NULL OR until = '-infinity' THEN 0
+                WHEN until = 'infinity' THEN 9223372036854775807
+                ELSE round(extract(epoch FROM until - instant) * 1000)::bigint END
+$$;
 
 -- The last statement of every commit. Raises when the role has moved on, or would be free to: a SELECT that finds nothing commits.
 CREATE FUNCTION plant_fence(p_role text, p_partition text, p_timeline integer, p_epoch bigint, p_boot uuid) RETURNS void
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     AS $$
 BEGIN
     -- Whoever raises the epoch waits for this lock, and so for this commit.
@@ -104,117 +113,130 @@ $$;
 
 -- Takes a lease, or raises the epoch of one that is held. One call, so that no client can freeze between its locks; the fence row is
 -- locked first and the lease row second, here and everywhere.
---   p_lease_ms      how long it lasts; null: for ever
---   p_seen_epoch, p_seen_renewed_us   the lease as the caller has seen it unchanged for a whole lease of its own clock; or null
---   p_at_least      an epoch that the caller knows was issued
---   p_restart       only if it is the caller's own at p_seen_epoch
+--   p_lease_ms    how long it lasts; null: for ever
+--   p_seen_...    the lease as the caller has seen it unchanged for a whole lease of its own clock; or null
+--   p_at_least    the highest epoch that the caller knows was issued
+--   p_restart     only if it is the caller's own at p_seen_timeline and p_seen_epoch
 CREATE FUNCTION plant_acquire(
     p_role text, p_partition text, p_node text, p_boot uuid, p_lease_ms bigint,
-    p_seen_epoch bigint, p_seen_renewed_us bigint, p_at_least bigint, p_restart boolean, p_module_sha256 text,
+    p_seen_timeline integer, p_seen_epoch bigint, p_seen_renewed_us bigint, p_at_least bigint, p_restart boolean,
     OUT granted boolean, OUT timeline integer, OUT epoch bigint, OUT hold_back_us bigint, OUT cause text,
     OUT holder text, OUT holder_boot uuid, OUT renewed_us bigint, OUT expires_in_ms bigint
 )
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     AS $$
 #variable_conflict use_column
 DECLARE
-    fence    plant_fences;
-    lease    plant_leases;
-    present  boolean;
-    instant  timestamptz;
-    length   interval := make_interval(secs => p_lease_ms / 1000.0);
-    held_off boolean := true;
-    from_now timestamptz;
-    line     integer := plant_timeline();
-    system   bigint := plant_system();
-    mine     boolean;
+    fence     plant_fences;
+    lease     plant_leases;
+    present   boolean;
+    mine      boolean;
+    unchanged boolean;
+    instant   timestamptz;
+    -- Unfenceable effects of an earlier holder may still be on their way.
+    unclean   boolean := true;
+    line      integer := plant_timeline();
+    system    bigint := plant_system();
+    length    interval := make_interval(secs => p_lease_ms / 1000.0);
 BEGIN
+    PERFORM plant_keep_in_log();
     INSERT INTO plant_fences (role, partition, system_identifier, timeline, epoch)
         VALUES (p_role, p_partition, system, line, 0) ON CONFLICT DO NOTHING;
     SELECT * INTO fence FROM plant_fences f WHERE f.role = p_role AND f.partition = p_partition FOR UPDATE;
     SELECT * INTO lease FROM plant_leases l WHERE l.role = p_role AND l.partition = p_partition FOR UPDATE;
     present := FOUND;
     instant := clock_timestamp();
-    mine := present AND lease.node = p_node AND lease.boot_id = p_boot;
-    granted := true;
-    holder := lease.node;
-    holder_boot := lease.boot_id;
+    mine := present AND lease.node IS NOT DISTINCT FROM p_node AND lease.boot_id IS NOT DISTINCT FROM p_boot;
+    renewed_us := coalesce(round(extract(epoch FROM lease.renewed_at) * 1000000)::bigint, 0);
+    -- Compared here, under the locks: it may have been renewed since it was looked at.
+    unchanged := present AND fence.timeline IS NOT DISTINCT FROM p_seen_timeline
+        AND lease.epoch IS NOT DISTINCT FROM p_seen_epoch AND renewed_us IS NOT DISTINCT FROM p_seen_renewed_us;
+    holder := coalesce(lease.node, fence.node);
+    holder_boot := coalesce(lease.boot_id, fence.boot_id);
+
     IF p_restart THEN
-        granted := mine AND lease.epoch = p_seen_epoch AND lease.expires_at > instant;
-        held_off := false;
+        unclean := false;
         cause := 'restart';
+        granted := mine AND fence.timeline = p_seen_timeline AND lease.epoch = p_seen_epoch AND lease.expires_at > instant;
     ELSIF NOT present THEN
         -- Nobody ever held it; or the row was deleted, and whoever held it is unknown and may still act.
-        held_off := fence.epoch > 0;
-        cause := CASE WHEN held_off THEN 'expiry' ELSE 'start' END;
+        unclean := fence.epoch > 0;
+        cause := CASE WHEN unclean THEN 'expiry' ELSE 'start' END;
+        granted := true;
     ELSIF lease.node IS NULL THEN
-        held_off := false;
+        -- An unclean release has left its hold-back behind.
+        unclean := false;
         cause := coalesce(lease.freed_by, 'release');
-    ELSIF mine THEN
-        cause := 'restart';
-    ELSIF lease.expires_at <= instant
-       OR (lease.epoch = p_seen_epoch AND round(extract(epoch FROM lease.renewed_at) * 1000000)::bigint = p_seen_renewed_us) THEN
-        cause := 'expiry';
+        granted := true;
+    ELSIF lease.expires_at <= instant OR unchanged THEN
+        -- A lease that never expires is taken by the one node there is, at its start.
+        cause := CASE WHEN p_lease_ms IS NULL THEN 'start' ELSE 'expiry' END;
+        granted := true;
     ELSE
-        granted := false;
+        -- Mine: an earlier answer was lost.
+        cause := 'restart';
+        granted := mine;
     END IF;
     IF NOT granted THEN
+        cause := NULL;
         timeline := fence.timeline;
         epoch := coalesce(lease.epoch, fence.epoch);
+        holder := lease.node;
+        holder_boot := lease.boot_id;
         hold_back_us := 0;
-        renewed_us := coalesce(round(extract(epoch FROM lease.renewed_at) * 1000000)::bigint, 0);
         expires_in_ms := plant_milliseconds_until(lease.expires_at, instant);
         RETURN;
     END IF;
 
     -- On another history of the database the last writes may be missing: nothing is known to have ended cleanly.
-    held_off := held_off OR fence.timeline <> line OR fence.system_identifier <> system;
+    unclean := unclean OR fence.timeline <> line OR fence.system_identifier <> system;
     -- From this takeover on, for a whole lease, and never less than what an earlier one said: later holders inherit it.
-    from_now := CASE WHEN held_off AND p_lease_ms IS NOT NULL THEN instant + length ELSE '-infinity' END;
-    fence.effects_not_before := greatest(fence.effects_not_before, from_now);
+    IF unclean AND p_lease_ms IS NOT NULL THEN
+        fence.effects_not_before := greatest(fence.effects_not_before, instant + length);
+    END IF;
     timeline := line;
     epoch := greatest(fence.epoch, lease.epoch, p_at_least) + 1;
 
     UPDATE plant_fences f
        SET system_identifier = system, timeline = line, epoch = plant_acquire.epoch, node = p_node, boot_id = p_boot,
-           module_sha256 = p_module_sha256, effects_not_before = fence.effects_not_before
+           module_sha256 = (SELECT r.module_sha256 FROM plant_role_reports r WHERE r.role = p_role AND r.partition = p_partition
+                               AND r.node = p_node AND r.boot_id = p_boot),
+           effects_not_before = fence.effects_not_before
      WHERE f.role = p_role AND f.partition = p_partition;
     INSERT INTO plant_leases AS l (role, partition, node, boot_id, epoch, acquired_at, renewed_at, expires_at)
-        VALUES (p_role, p_partition, p_node, p_boot, plant_acquire.epoch, instant, instant,
-                CASE WHEN p_lease_ms IS NULL THEN 'infinity' ELSE instant + length END)
+        VALUES (p_role, p_partition, p_node, p_boot, plant_acquire.epoch, instant, instant, coalesce(instant + length, 'infinity'))
         ON CONFLICT (role, partition) DO UPDATE
            SET node = excluded.node, boot_id = excluded.boot_id, epoch = excluded.epoch, acquired_at = excluded.acquired_at,
                renewed_at = excluded.renewed_at, expires_at = excluded.expires_at, freed_by = NULL;
-    IF NOT p_restart THEN
+    IF cause <> 'restart' THEN
         INSERT INTO plant_takeovers (role, partition, from_node, to_node, from_epoch, to_epoch, cause, taken_at)
-            VALUES (p_role, p_partition, coalesce(lease.node, fence.node), p_node, fence.epoch, plant_acquire.epoch, cause, instant);
+            VALUES (p_role, p_partition, holder, p_node, fence.epoch, plant_acquire.epoch, cause, instant);
     END IF;
-    hold_back_us := greatest(0, extract(epoch FROM
-        CASE WHEN fence.effects_not_before > instant THEN fence.effects_not_before - instant ELSE interval '0' END) * 1000000)::bigint;
+    hold_back_us := CASE WHEN fence.effects_not_before > instant
+        THEN ceil(extract(epoch FROM fence.effects_not_before - instant) * 1000000)::bigint ELSE 0 END;
     renewed_us := round(extract(epoch FROM instant) * 1000000)::bigint;
     expires_in_ms := coalesce(p_lease_ms, 9223372036854775807);
 END
 $$;
 
--- Milliseconds from `instant` until `until`, also for infinity.
-CREATE FUNCTION plant_milliseconds_until(until timestamptz, instant timestamptz) RETURNS bigint
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT CASE WHEN until IS NULL THEN 0 WHEN until = 'infinity' THEN 9223372036854775807
-                WHEN until = '-infinity' THEN 0 ELSE round(extract(epoch FROM until - instant) * 1000)::bigint END
-$$;
-
--- Lets go of a lease. Raises the epoch, so that a COMMIT that is still under way fails; a release that comes late, for an epoch that has
--- passed, frees nothing. An unclean one leaves the hold-back of unfenceable effects behind.
+-- Lets go of a lease. Raises the epoch, so that a COMMIT that is still under way fails; a release that comes late, for an epoch or a
+-- history that has passed, frees nothing. An unclean one leaves the hold-back of unfenceable effects behind.
 CREATE FUNCTION plant_release(
-    p_role text, p_partition text, p_node text, p_boot uuid, p_epoch bigint, p_lease_ms bigint, p_clean boolean, p_cause text
+    p_role text, p_partition text, p_node text, p_boot uuid, p_timeline integer, p_epoch bigint, p_lease_ms bigint,
+    p_clean boolean, p_cause text
 ) RETURNS boolean
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     AS $$
 DECLARE
     instant timestamptz;
+    next    bigint;
 BEGIN
-    PERFORM FROM plant_fences f WHERE f.role = p_role AND f.partition = p_partition FOR UPDATE;
+    PERFORM plant_keep_in_log();
+    SELECT greatest(f.epoch, p_epoch) + 1 INTO next FROM plant_fences f
+      WHERE f.role = p_role AND f.partition = p_partition AND f.timeline = p_timeline FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
     PERFORM FROM plant_leases l
       WHERE l.role = p_role AND l.partition = p_partition AND l.node = p_node AND l.boot_id = p_boot AND l.epoch = p_epoch
         FOR UPDATE;
@@ -223,14 +245,37 @@ BEGIN
     END IF;
     instant := clock_timestamp();
     UPDATE plant_fences f
-       SET epoch = greatest(f.epoch, p_epoch) + 1, boot_id = NULL,
+       SET epoch = next,
            effects_not_before = CASE WHEN p_clean OR p_lease_ms IS NULL THEN f.effects_not_before
                ELSE greatest(f.effects_not_before, instant + make_interval(secs => p_lease_ms / 1000.0)) END
      WHERE f.role = p_role AND f.partition = p_partition;
     UPDATE plant_leases l
-       SET node = NULL, boot_id = NULL, epoch = p_epoch + 1, expires_at = instant, freed_by = p_cause
+       SET node = NULL, boot_id = NULL, epoch = next, expires_at = instant, freed_by = p_cause
      WHERE l.role = p_role AND l.partition = p_partition;
     PERFORM pg_notify('plant_released', p_role || '/' || p_partition);
     RETURN true;
+END
+$$;
+
+-- An epoch that was answered must outlive a crash of the database, whatever the database's default for commits is: an epoch that a
+-- crash took back would be issued again.
+CREATE FUNCTION plant_keep_in_log() RETURNS void
+    LANGUAGE sql VOLATILE
+    AS $$ SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off' $$;
+
+-- What runs with its owner's rights looks for tables in this schema only: a caller's temporary table of the same name would come first
+-- otherwise. And only the host's login may call it: who may take a lease could take any.
+DO $$
+DECLARE
+    callable regprocedure;
+BEGIN
+    FOREACH callable IN ARRAY ARRAY[
+        'plant_fence(text, text, integer, bigint, uuid)',
+        'plant_acquire(text, text, text, uuid, bigint, integer, bigint, bigint, bigint, boolean)',
+        'plant_release(text, text, text, uuid, integer, bigint, bigint, boolean, text)'
+    ]::regprocedure[] LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', callable, current_schema());
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', callable);
+    END LOOP;
 END
 $$;

@@ -20,14 +20,20 @@ pub struct Plant {
     lease_seconds: u32,
 }
 
-/// The six stations of the simulated line, and the keys that each good counter needs beside its node.
-const STATIONS: [(&str, &str); 6] = [
-    ("LOAD01", ""),
-    ("RINSE01", ""),
-    ("FILL01", "on_fall = \"rollover\"\nrollover = 65536\nmax_delta = 5000\n"),
-    ("CAP01", ""),
-    ("LABEL01", ""),
-    ("PACK01", ""),
+const PACKML: &str = "\"packml\"";
+
+/// The six stations of the simulated line, how each numbers its states, and the keys that its good counter needs beside its node.
+const STATIONS: [(&str, &str, &str); 6] = [
+    ("LOAD01", PACKML, ""),
+    ("RINSE01", PACKML, ""),
+    (
+        "FILL01",
+        "{ 0 = \"idle\", 1 = \"running\", 4 = \"down\" }",
+        "on_fall = \"rollover\"\nrollover = 65536\nmax_delta = 5000\n",
+    ),
+    ("CAP01", PACKML, ""),
+    ("LABEL01", PACKML, ""),
+    ("PACK01", PACKML, ""),
 ];
 
 impl Plant {
@@ -90,11 +96,11 @@ pub fn head(store: &str, endpoint: &str, connection: &str, lease_seconds: Option
 /// The machines of the simulated line, each good counter with what its PLC needs and these `keys`, each a line.
 #[must_use]
 pub fn line(keys: &str) -> String {
-    let machine = |(code, own): (&str, &str)| {
+    let machine = |(code, states, own): (&str, &str, &str)| {
         let node = |name: &str| format!("nsu=urn:plant:simulator;s={code}.{name}");
         format!(
             "\n[[machines]]\ncode = \"{code}\"\nline = \"line-1\"\nconnection = \"line\"\n\
-             state = {{ node = \"{}\", map = \"packml\" }}\nscrap = {{ node = \"{}\" }}\n\
+             state = {{ node = \"{}\", map = {states} }}\nscrap = {{ node = \"{}\" }}\n\
              [machines.good]\nnode = \"{}\"\n{own}{keys}",
             node("State"),
             node("ScrapCount"),

@@ -4,10 +4,14 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use tempfile::TempDir;
 
 use crate::{command, guests, layout, test};
@@ -77,9 +81,10 @@ fn start(host: &Path, plant: &Path, log: &str, arguments: &[&str]) -> anyhow::Re
 fn until_stopped(processes: &mut [(&str, &mut Child, &str)], plant: &Path) -> anyhow::Result<()> {
     let stop = stop_signals()?;
     loop {
-        if stop.recv_timeout(Duration::from_millis(200)).is_ok() {
+        if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
+        thread::sleep(Duration::from_millis(100));
         for (name, process, log) in &mut *processes {
             if let Some(status) = process.try_wait()? {
                 let log = fs::read_to_string(plant.join(log)).unwrap_or_default();
@@ -90,12 +95,12 @@ fn until_stopped(processes: &mut [(&str, &mut Child, &str)], plant: &Path) -> an
     }
 }
 
-/// A channel that hears of the first SIGINT or SIGTERM.
-fn stop_signals() -> anyhow::Result<std::sync::mpsc::Receiver<()>> {
-    let (heard, stop) = std::sync::mpsc::channel();
-    ctrlc::set_handler(move || {
-        let _ = heard.send(());
-    })?;
+/// A flag that the first SIGINT or SIGTERM raises.
+fn stop_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
     Ok(stop)
 }
 

@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+/// What is logged unless told otherwise. The OPC UA library calls errors what is none (a client without a certificate, where none is
+/// wanted); what matters of it is logged by our own sessions.
+const DEFAULT_LOG: &str = "info,opcua_client=off,opcua_core=off,opcua_crypto=off,opcua_server=off,sqlx=error";
+
 /// Runs a plant's roles on one node at a time, and proves it.
 #[derive(Debug, Parser)]
 #[command(name = "host", version, arg_required_else_help = true, max_term_width = 100)]
@@ -18,7 +22,7 @@ pub struct Arguments {
     pub log_json: bool,
 
     /// How much to log: error, warn, info, debug, trace, or a filter like `host=debug`
-    #[arg(long, global = true, env = "HOST_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(long, global = true, env = "HOST_LOG", default_value = DEFAULT_LOG, value_name = "FILTER")]
     pub log: String,
 }
 

@@ -1,21 +1,28 @@
-//! `host check`: every mistake in a configuration, without running anything.
+//! `host check`: every mistake in a configuration and its modules, without running anything.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use crate::config::Config;
+use crate::node::{Modules, Places};
 
 use super::EXIT_CONFIGURATION;
 
-/// Reads a `plant.toml`, prints what is wrong to standard error and what it means to standard output.
+/// Reads a `plant.toml` and the modules of its roles, prints what is wrong to standard error and what it means to standard output.
 ///
 /// Ends with 0 when the plant can run, also with warnings, and 64 when it can not.
-#[must_use]
-pub fn run(config: &Path) -> ExitCode {
+pub async fn run(config: &Path, places: &Places) -> ExitCode {
     match Config::load(config) {
         Ok(checked) => {
             for warning in &checked.warnings {
                 eprintln!("warning: {warning}");
+            }
+            let refused = modules(&checked, places).await;
+            for sentence in &refused {
+                eprintln!("error: {sentence}");
+            }
+            if !refused.is_empty() {
+                return ExitCode::from(EXIT_CONFIGURATION);
             }
             println!("{}: {}", config.display(), summary(&checked));
             ExitCode::SUCCESS
@@ -31,6 +38,14 @@ pub fn run(config: &Path) -> ExitCode {
             eprintln!("{} cannot run: {}", file, counted(errors.errors.len(), "error", "errors"));
             ExitCode::from(EXIT_CONFIGURATION)
         }
+    }
+}
+
+/// A sentence for each role that can not run here.
+async fn modules(config: &Config, places: &Places) -> Vec<String> {
+    match Modules::load(config, places, true).await {
+        Ok(modules) => modules.refusals(config),
+        Err(error) => vec![error.to_string()],
     }
 }
 

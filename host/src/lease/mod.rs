@@ -3,6 +3,7 @@
 //! A lease store answers one question (may I?) and this module keeps what must be true whatever the store is: a holder stops itself
 //! before its lease can expire for anyone else, and everything it does is stamped with the epoch it was granted.
 
+mod apart;
 pub mod held;
 pub mod keeper;
 pub mod postgres;

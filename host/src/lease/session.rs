@@ -10,20 +10,26 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::LeaseError;
+use super::{LeaseError, apart};
 use crate::store::session;
 
 /// One connection, used by one caller at a time.
 pub(super) struct Session {
     servers: Vec<PgConnectOptions>,
     deadline: Duration,
+    shares: bool,
     connection: Mutex<Option<PgConnection>>,
 }
 
 impl Session {
     /// A session that is opened by its first use. `deadline` bounds everything on it, the opening included.
     pub(super) fn new(servers: Vec<PgConnectOptions>, deadline: Duration) -> Self {
-        Self { servers, deadline, connection: Mutex::new(None) }
+        Self { servers, deadline, shares: false, connection: Mutex::new(None) }
+    }
+
+    /// The same, and it shows while it lives that a node with `[redundancy]` is there; refused where one without is.
+    pub(super) fn sharing(servers: Vec<PgConnectOptions>, deadline: Duration) -> Self {
+        Self { shares: true, ..Self::new(servers, deadline) }
     }
 
     /// Runs `work` on the connection. After an error, or when the deadline passes or the caller gives up, the connection is dropped
@@ -47,8 +53,13 @@ impl Session {
 
     /// A session on the server that takes writes.
     async fn open(&self) -> Result<PgConnection, LeaseError> {
-        let opened = session::open(&self.servers).await;
-        opened.map(|(session, _)| session.connection).map_err(|error| LeaseError::Unavailable(error.to_string()))
+        let opened = session::open(&self.servers).await.map_err(|error| LeaseError::Unavailable(error.to_string()))?;
+        let mut connection = opened.0.connection;
+        if self.shares {
+            let refused = apart::share(&mut connection).await.map_err(|error| unavailable(&error))?;
+            refused.map_or(Ok(()), |sentence| Err(LeaseError::Refused(sentence)))?;
+        }
+        Ok(connection)
     }
 }
 
@@ -56,7 +67,11 @@ pub(super) fn unavailable(error: &sqlx::Error) -> LeaseError {
     LeaseError::Unavailable(error.to_string())
 }
 
-async fn in_time<T>(deadline: Duration, work: impl Future<Output = Result<T, LeaseError>>) -> Result<T, LeaseError> {
+/// Bounds `work`, the driver's own waits included.
+pub(super) async fn in_time<T>(
+    deadline: Duration,
+    work: impl Future<Output = Result<T, LeaseError>>,
+) -> Result<T, LeaseError> {
     timeout(deadline, work)
         .await
         .unwrap_or_else(|_| Err(LeaseError::Unavailable(format!("no answer within {} ms", deadline.as_millis()))))

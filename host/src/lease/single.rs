@@ -14,14 +14,14 @@ use sqlx::{Connection, PgConnection, SqliteConnection, SqlitePool};
 use tokio::sync::Mutex;
 
 use super::postgres::{Me, PostgresStore};
-use super::session::unavailable;
-use super::{Acquired, Cause, Grant, LeaseError, LeaseStore, Renewal, Seen};
+use super::session::{in_time, unavailable};
+use super::{Acquired, Cause, Grant, LeaseError, LeaseStore, Renewal, Seen, apart};
 use crate::clock::BootInstant;
 use crate::config;
 use crate::identity::{Epoch, RoleKey};
 use crate::store::{Bounds, StoreError, session};
 
-/// How long a statement on the file may take.
+/// How long a statement may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The node of a SQLite file.
@@ -77,7 +77,7 @@ impl SingleSqlite {
             transaction.commit().await?;
             Ok(number)
         };
-        let number = in_time(raising).await?;
+        let number = on_file(raising).await?;
         Ok((Epoch { timeline: 0, number: u64::try_from(number).unwrap_or(0) }, sent))
     }
 
@@ -87,9 +87,9 @@ impl SingleSqlite {
     }
 }
 
-async fn in_time<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, LeaseError> {
-    let late = || LeaseError::Unavailable(format!("the file did not answer within {} s", DEADLINE.as_secs()));
-    tokio::time::timeout(DEADLINE, work).await.map_err(|_| late())?.map_err(|error| unavailable(&error))
+/// A statement on the file, with its deadline.
+async fn on_file<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, LeaseError> {
+    in_time(DEADLINE, async { work.await.map_err(|error| unavailable(&error)) }).await
 }
 
 /// Microseconds since the Unix epoch, by SQLite.
@@ -133,7 +133,7 @@ impl LeaseStore for SingleSqlite {
             "INSERT OR REPLACE INTO plant_nodes (node, boot_id, address, version, started_at, heartbeat_at)
              VALUES ($1, $2, $3, $4, {NOW}, {NOW})"
         );
-        in_time(async {
+        on_file(async {
             let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
             sqlx::query("DELETE FROM plant_nodes").execute(&mut *transaction).await?;
             let query = sqlx::query(sqlx::AssertSqlSafe(register)).bind(self.me.holder.node.as_str());
@@ -146,7 +146,7 @@ impl LeaseStore for SingleSqlite {
 
     async fn heartbeat(&self) -> Result<(), LeaseError> {
         let beat = format!("UPDATE plant_nodes SET heartbeat_at = {NOW}");
-        in_time(sqlx::query(sqlx::AssertSqlSafe(beat)).execute(&self.pool)).await.map(drop)
+        on_file(sqlx::query(sqlx::AssertSqlSafe(beat)).execute(&self.pool)).await.map(drop)
     }
 
     async fn observe(&self, _: &[RoleKey]) -> Result<Vec<Seen>, LeaseError> {
@@ -171,7 +171,7 @@ impl LeaseStore for SingleSqlite {
                              WHERE role = $1 AND partition = $2 AND epoch = $3 AND boot_id = $4";
         let query = sqlx::query(FREE).bind(key.role.as_str()).bind(&key.partition);
         let query = query.bind(i64::try_from(epoch.number).unwrap_or(i64::MAX)).bind(self.me.holder.boot.to_string());
-        in_time(query.execute(&self.pool)).await.map(drop)
+        on_file(query.execute(&self.pool)).await.map(drop)
     }
 
     async fn released(&self, at_most: Duration) {
@@ -179,12 +179,9 @@ impl LeaseStore for SingleSqlite {
     }
 
     async fn leave(&self) -> Result<(), LeaseError> {
-        in_time(sqlx::query("DELETE FROM plant_nodes").execute(&self.pool)).await.map(drop)
+        on_file(sqlx::query("DELETE FROM plant_nodes").execute(&self.pool)).await.map(drop)
     }
 }
-
-/// The advisory lock of the one node of a database: any number will do that nobody else takes.
-const LOCK: i64 = 0x706c_616e_7400_0001;
 
 /// The one node of a PostgreSQL database.
 pub struct SinglePostgres {
@@ -206,40 +203,25 @@ impl SinglePostgres {
         Ok(Self { leases: PostgresStore::new(store, me, None)?, servers, lock: Mutex::new(None) })
     }
 
-    /// Whether the session that holds the lock lives; takes the lock anew when it does not.
+    /// Sees that the session that holds the lock lives; takes the lock anew when it does not.
     async fn keep_lock(&self) -> Result<(), LeaseError> {
-        let mut kept = self.lock.lock().await;
-        if let Some(connection) = kept.as_mut()
-            && in_time(sqlx::query("SELECT 1").execute(connection)).await.is_ok()
-        {
-            return Ok(());
-        }
-        *kept = None;
-        let opened = session::open(&self.servers).await.map_err(|error| LeaseError::Unavailable(error.to_string()))?;
-        let mut connection = opened.0.connection;
-        in_time(take(&mut connection)).await?.map_or(Ok(()), |sentence| Err(LeaseError::Refused(sentence)))?;
-        *kept = Some(connection);
-        Ok(())
+        let keeping = async {
+            let mut kept = self.lock.lock().await;
+            if let Some(mut connection) = kept.take()
+                && sqlx::query("SELECT 1").execute(&mut connection).await.is_ok()
+            {
+                *kept = Some(connection);
+                return Ok(());
+            }
+            let opened = session::open(&self.servers).await.map_err(|e| LeaseError::Unavailable(e.to_string()))?;
+            let mut connection = opened.0.connection;
+            let refused = apart::alone(&mut connection).await.map_err(|error| unavailable(&error))?;
+            refused.map_or(Ok(()), |sentence| Err(LeaseError::Refused(sentence)))?;
+            *kept = Some(connection);
+            Ok(())
+        };
+        in_time(DEADLINE, keeping).await
     }
-}
-
-/// Takes the lock, or says in a sentence who is there.
-async fn take(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
-    const OTHER: &str = "SELECT node, address FROM plant_nodes ORDER BY heartbeat_at DESC LIMIT 1";
-    const LEASED: &str = "SELECT node FROM plant_leases WHERE node IS NOT NULL AND expires_at > clock_timestamp()
-                             AND expires_at <> 'infinity' LIMIT 1";
-    let taken = sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(LOCK).fetch_one(&mut *connection);
-    if !taken.await? {
-        let other: Option<(String, String)> = sqlx::query_as(OTHER).fetch_optional(connection).await?;
-        let (node, address) = other.unwrap_or_default();
-        return Ok(Some(format!(
-            "another node runs on this database already: {node} at {address}; end it, or give both [redundancy]"
-        )));
-    }
-    let leased: Option<String> = sqlx::query_scalar(LEASED).fetch_optional(connection).await?;
-    Ok(leased.map(|node| {
-        format!("node {node} holds leases on this database, and this node has no [redundancy]: give it the same [redundancy]")
-    }))
 }
 
 #[async_trait]

@@ -1,9 +1,12 @@
 //! What only this process knows, as the HTTP side asks for it.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 
-use crate::api::{Ha, HaDetail, HaRole, Local};
-use crate::identity::NodeName;
+use crate::api::{Buffer, Ha, HaDetail, HaRole, Local};
+use crate::capability::opc::{PlantOpc, Sessions};
+use crate::identity::{NodeName, RoleKey};
 use crate::lease::keeper::Snapshot;
 use crate::role::reports::Reports;
 use crate::role::{Report, State};
@@ -12,6 +15,9 @@ pub(super) struct LocalView {
     pub(super) node: NodeName,
     pub(super) reports: Reports,
     pub(super) leases: watch::Receiver<Snapshot>,
+    pub(super) opc: Arc<PlantOpc>,
+    /// Why roles can not run here; one sentence for each.
+    pub(super) refused: Vec<String>,
 }
 
 impl Local for LocalView {
@@ -29,7 +35,7 @@ impl Local for LocalView {
             (false, true) => HaRole::Promoting,
             (false, false) => HaRole::Active,
         };
-        let reader = |key: &&crate::identity::RoleKey| key.role.as_str() == "reader";
+        let reader = |key: &&RoleKey| key.role.as_str() == "reader";
         let held_here = now.held.iter().any(|key| reader(&key)).then(|| self.node.to_string());
         let seen = || now.seen.values().find(|seen| reader(&&seen.key)).and_then(|seen| seen.holder.as_ref());
         Ha::enabled(HaDetail {
@@ -47,4 +53,27 @@ impl Local for LocalView {
             last_error: now.last_error,
         })
     }
+
+    fn buffers(&self) -> Vec<Buffer> {
+        let buffer = |(key, sessions): (RoleKey, Sessions)| {
+            let losses = sessions.losses();
+            Buffer {
+                role: key.role.into(),
+                partition: key.partition,
+                waiting: count(sessions.queue.waiting()),
+                capacity: count(sessions.queue.capacity()),
+                coalesced: losses.coalesced,
+                dropped: losses.dropped,
+            }
+        };
+        self.opc.open_now().into_iter().map(buffer).collect()
+    }
+
+    fn why_not(&self) -> Option<String> {
+        self.refused.first().cloned().or_else(|| self.leases.borrow().last_error.clone())
+    }
+}
+
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
 }

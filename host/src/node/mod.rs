@@ -31,6 +31,7 @@ impl Node {
     /// that it can be asked meanwhile how far that is.
     pub async fn end(self) {
         tracing::info!("draining: roles end and their leases are released");
+        self.keeper.withdraw().await;
         self.supervisor.drain().await;
         self.keeper.shutdown().await;
         self.stop.cancel();

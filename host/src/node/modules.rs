@@ -51,6 +51,12 @@ impl Modules {
         Ok(Self { engine, linker, catalogue })
     }
 
+    /// A sentence for each configured role whose module is missing, refused, not the one that is pinned, or not configured as it wants.
+    #[must_use]
+    pub fn refusals(&self, config: &Config) -> Vec<String> {
+        config.roles.iter().filter_map(|(name, role)| self.catalogue.for_role(name, role).err()).collect()
+    }
+
     /// The configured roles that can run here, and a sentence for each that can not.
     pub(super) fn runnables(
         &self,

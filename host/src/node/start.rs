@@ -74,10 +74,11 @@ pub async fn start(settings: Settings) -> Result<Node, StartError> {
         keeper::start(keeper::Settings { store: lease_store.map_err(store_error)?, me: me.clone(), roles: keys })
             .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
+    let opc = Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current()));
     let means = Means {
         keeper: Arc::new(leases::Leases(keeper.clone())),
         database,
-        opc: Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current())),
+        opc: opc.clone(),
         registry: metrics.registry(),
         reports: reports.clone(),
         budget: Budget::default(),
@@ -88,7 +89,7 @@ pub async fn start(settings: Settings) -> Result<Node, StartError> {
 
     let stop = CancellationToken::new();
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
-    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot() };
+    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), opc, refused };
     let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
     let serving = http::Serving::start(listener, state, stop.clone());
     tracing::info!(node = %me.node, boot = %me.boot, address, "the node serves");

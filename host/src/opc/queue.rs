@@ -125,6 +125,12 @@ impl EventQueue {
         self.lock().take(max.max(1))
     }
 
+    /// How many may wait before superseded values are dropped.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.bounds.limit
+    }
+
     /// How many samples and connection changes wait.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -46,6 +46,7 @@ enum Kind {
     Bad,
     Stop,
     Jump,
+    Spike,
     Vanish,
 }
 
@@ -88,27 +89,31 @@ fn pause(core: &Core, paused: bool) -> Json<Value> {
 
 async fn fault(State(core): State<Arc<Core>>, body: Bytes) -> Answer {
     let body: FaultBody = read(&body, "fault", A_FAULT)?;
-    let millis = |ms: Option<u64>| duration("for_ms", ms.unwrap_or(FOR_MS));
-    let trouble = match body.kind {
-        Kind::Stop => Trouble::Stop(millis(body.for_ms)?),
-        Kind::Reset => Trouble::Counter(body.counter, Fault::Reset),
-        Kind::Glitch => Trouble::Counter(body.counter, Fault::Glitch(millis(body.for_ms)?)),
-        Kind::Bad => Trouble::Counter(body.counter, Fault::Bad(millis(body.for_ms)?)),
-        Kind::Vanish => Trouble::Counter(body.counter, Fault::Vanish(millis(body.for_ms)?)),
-        Kind::Jump => {
-            let size = body.size.unwrap_or(SIZE);
-            if size == 0 {
-                return Err(bad("size is 0, and such a jump shows nowhere: send at least 1"));
-            }
-            let back = body.for_ms.map(|ms| millis(Some(ms))).transpose()?;
-            Trouble::Counter(body.counter, Fault::Jump(size, back))
-        }
-    };
+    let trouble = trouble(&body)?;
     if core.suffer(&body.machine, trouble) {
         return Ok(Json(json!({ "fault": "begun" })));
     }
     let codes: Vec<&str> = STATIONS.iter().map(|station| station.code).collect();
     Err(bad(format!("there is no machine {:?} in the line: name one of {}", body.machine, codes.join(", "))))
+}
+
+/// What the body asks for. A field that its kind has no use for is not looked at.
+fn trouble(body: &FaultBody) -> Result<Trouble, Problem> {
+    let for_ = || duration("for_ms", body.for_ms.unwrap_or(FOR_MS));
+    let size = || match body.size.unwrap_or(SIZE) {
+        0 => Err(bad("size is 0, and that shows nowhere: send at least 1")),
+        size => Ok(size),
+    };
+    let fault = match body.kind {
+        Kind::Stop => return Ok(Trouble::Stop(for_()?)),
+        Kind::Reset => Fault::Reset,
+        Kind::Glitch => Fault::Glitch(for_()?),
+        Kind::Bad => Fault::Bad(for_()?),
+        Kind::Vanish => Fault::Vanish(for_()?),
+        Kind::Jump => Fault::Jump(size()?),
+        Kind::Spike => Fault::Spike(size()?, for_()?),
+    };
+    Ok(Trouble::Counter(body.counter, fault))
 }
 
 async fn server(State(core): State<Arc<Core>>, body: Bytes) -> Answer {

@@ -30,8 +30,10 @@ pub enum Fault {
     Bad(Duration),
     /// It has no node for so long.
     Vanish(Duration),
-    /// It shows so many more than were made; for so long, or from then on.
-    Jump(u64, Option<Duration>),
+    /// It shows so many more than were made, from then on.
+    Jump(u64),
+    /// It shows so many more than were made, for so long.
+    Spike(u64, Duration),
 }
 
 /// A counter.
@@ -74,9 +76,10 @@ impl Counter {
             Fault::Glitch(for_) => self.cover = Some((Cover::Zero, now.saturating_add(for_))),
             Fault::Bad(for_) => self.cover = Some((Cover::Bad, now.saturating_add(for_))),
             Fault::Vanish(for_) => self.cover = Some((Cover::Gone, now.saturating_add(for_))),
-            Fault::Jump(size, for_) => {
+            Fault::Jump(size) => self.count(size),
+            Fault::Spike(size, for_) => {
                 self.count(size);
-                self.spikes.extend(for_.map(|for_| (size, now.saturating_add(for_))));
+                self.spikes.push((size, now.saturating_add(for_)));
             }
         }
     }
@@ -171,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_stays_and_one_with_a_duration_comes_back() {
+    fn a_jump_stays_and_a_spike_comes_back() {
         let mut counter = Counter::new(Width::Uint32, 10);
-        counter.suffer(Fault::Jump(1_000, None), s(0));
-        counter.suffer(Fault::Jump(500, Some(s(2))), s(0));
+        counter.suffer(Fault::Jump(1_000), s(0));
+        counter.suffer(Fault::Spike(500, s(2)), s(0));
         counter.count(1);
         assert_eq!(shows(&counter), 1_511);
         counter.recover(s(2));
@@ -184,7 +187,7 @@ mod tests {
     #[test]
     fn a_spike_over_the_highest_value_comes_back_below_it() {
         let mut counter = Counter::new(Width::Uint16, 65_000);
-        counter.suffer(Fault::Jump(1_000, Some(s(1))), s(0));
+        counter.suffer(Fault::Spike(1_000, s(1)), s(0));
         assert_eq!(counter.shown(), Shown::Value(Variant::UInt16(464)));
         counter.recover(s(1));
         assert_eq!(counter.shown(), Shown::Value(Variant::UInt16(65_000)));
@@ -193,7 +196,7 @@ mod tests {
     #[test]
     fn a_reset_during_a_spike_leaves_nothing_to_take_back() {
         let mut counter = Counter::new(Width::Uint32, 10);
-        counter.suffer(Fault::Jump(500, Some(s(2))), s(0));
+        counter.suffer(Fault::Spike(500, s(2)), s(0));
         counter.suffer(Fault::Reset, s(1));
         counter.recover(s(2));
         assert_eq!(shows(&counter), 0);

@@ -172,7 +172,7 @@ fn build(address: &Address, board: Arc<Board>) -> Result<(Server, Life), Simulat
         .subscription_poll_interval_ms(POLL_MS)
         .max_sessions(200)
         .with_node_manager(Nodes::builder(board));
-    for path in ["/", PLANT_PATH, address.path.as_str()] {
+    for path in ["/", PLANT_PATH, address.path.as_str()].into_iter().filter(|path| !path.is_empty()) {
         builder = builder.add_endpoint(path, ServerEndpoint::new_none(path, &[ANONYMOUS_USER_TOKEN_ID.to_owned()]));
     }
     allow_many(builder.limits_mut());

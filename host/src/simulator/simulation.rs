@@ -74,8 +74,8 @@ impl Simulation {
     #[must_use]
     pub fn new(beginning: &Beginning) -> Self {
         let machines = STATIONS.iter().map(|station| Machine {
-            good: Counter::new(station.good, beginning.first.unwrap_or(station.good_first)),
-            scrap: Counter::new(SCRAP, station.good_first / 200),
+            good: Counter::new(station.good, beginning.first.unwrap_or(station.first.0)),
+            scrap: Counter::new(SCRAP, station.first.1),
             stopped_until: Duration::ZERO,
             counted: Made::default(),
         });
@@ -226,8 +226,8 @@ mod tests {
             Fault::Glitch(LONG),
             Fault::Bad(LONG),
             Fault::Vanish(LONG),
-            Fault::Jump(1_000, None),
-            Fault::Jump(1_000, Some(LONG)),
+            Fault::Jump(1_000),
+            Fault::Spike(1_000, LONG),
         ];
         for fault in faults {
             let mut simulation = Simulation::new(&beginning());

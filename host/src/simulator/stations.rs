@@ -94,8 +94,8 @@ pub struct Station {
     pub code: &'static str,
     /// The counter of good pieces.
     pub good: Width,
-    /// What that counter shows at the start: it has counted for years.
-    pub good_first: u64,
+    /// What that counter and the one of scrap show at the start: they have counted for years.
+    pub first: (u64, u64),
     /// How its states are numbered.
     pub numbers: Numbers,
     /// Out of a million pieces, how many it spoils.
@@ -116,7 +116,7 @@ pub const STATIONS: [Station; 6] = [
     Station {
         code: "LOAD01",
         good: Width::Uint32,
-        good_first: 412_905,
+        first: (412_905, 431),
         numbers: Numbers::PackMl,
         scrap_per_million: 1_000,
         value: "InfeedPressure",
@@ -126,7 +126,7 @@ pub const STATIONS: [Station; 6] = [
     Station {
         code: "RINSE01",
         good: Width::Uint32,
-        good_first: 398_120,
+        first: (398_120, 822),
         numbers: Numbers::PackMl,
         scrap_per_million: 2_000,
         value: "WaterTemperature",
@@ -136,7 +136,7 @@ pub const STATIONS: [Station; 6] = [
     Station {
         code: "FILL01",
         good: Width::Uint16,
-        good_first: 12_480,
+        first: (12_480, 3_120),
         numbers: Numbers::Own,
         scrap_per_million: 8_000,
         value: "FillWeight",
@@ -146,7 +146,7 @@ pub const STATIONS: [Station; 6] = [
     Station {
         code: "CAP01",
         good: Width::Int32,
-        good_first: 1_204_377,
+        first: (1_204_377, 4_790),
         numbers: Numbers::PackMl,
         scrap_per_million: 4_000,
         value: "CapTorque",
@@ -156,7 +156,7 @@ pub const STATIONS: [Station; 6] = [
     Station {
         code: "LABEL01",
         good: Width::Uint32,
-        good_first: 377_450,
+        first: (377_450, 3_801),
         numbers: Numbers::PackMl,
         scrap_per_million: 10_000,
         value: "LabelOffset",
@@ -166,7 +166,7 @@ pub const STATIONS: [Station; 6] = [
     Station {
         code: "PACK01",
         good: Width::Uint64,
-        good_first: 5_000_000_017,
+        first: (5_000_000_017, 188),
         numbers: Numbers::PackMl,
         scrap_per_million: 500,
         value: "GlueTemperature",

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::Holder;
@@ -20,27 +20,31 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Readers forget what is older.
 pub const FORGOTTEN: Duration = Duration::from_secs(30);
 
-/// Writes `reports` whenever they change, until stopped. A database that is away is tried again each second.
+/// Writes `reports` whenever they change, until stopped: at most once a second, but a change of what a role does at once. A database
+/// that is away is tried again each second.
 pub async fn keep_written(pool: Pool, me: Holder, mut reports: watch::Receiver<Vec<Report>>, stop: CancellationToken) {
-    let mut written = true;
     loop {
-        if written {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                changed = timeout(AGAIN, reports.changed()) => if let Ok(Err(_)) = changed { return },
-            }
-        }
         let now = reports.borrow_and_update().clone();
         let wrote = timeout(DEADLINE, write(&pool, &me, &now)).await;
-        written = matches!(wrote, Ok(Ok(())));
-        if let Ok(Err(error)) = wrote {
+        if let Ok(Err(error)) = &wrote {
             tracing::debug!(%error, "the roles' reports were not written");
         }
+        let written = matches!(wrote, Ok(Ok(())));
         tokio::select! {
             () = stop.cancelled() => return,
-            () = sleep(PAUSE) => {}
+            open = next_turn(&mut reports, &now, written) => if !open { return },
         }
     }
+}
+
+/// Waits until there is something to write; whether anybody still reports.
+async fn next_turn(reports: &mut watch::Receiver<Vec<Report>>, last: &[Report], written: bool) -> bool {
+    let doing = |reports: &[Report]| -> Vec<_> { reports.iter().map(|report| (report.state, report.epoch)).collect() };
+    let before = doing(last);
+    if let Ok(changed) = timeout(PAUSE, reports.wait_for(|now| doing(now) != before)).await {
+        return changed.is_ok();
+    }
+    !written || !matches!(timeout(AGAIN, reports.wait_for(|now| now.as_slice() != last)).await, Ok(Err(_)))
 }
 
 /// Writes them once.

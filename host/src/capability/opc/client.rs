@@ -30,6 +30,10 @@ impl Sessions {
         Self { connections, queue, names: configs.keys().cloned().collect() }
     }
 
+    fn by_weak(connections: &Weak<Connections>, queue: &Weak<EventQueue>, names: &Arc<[String]>) -> Option<Self> {
+        Some(Self { connections: connections.upgrade()?, queue: queue.upgrade()?, names: names.clone() })
+    }
+
     /// What the queue has lost so far, over all connections.
     #[must_use]
     pub fn losses(&self) -> Losses {
@@ -48,12 +52,15 @@ pub trait Opener: Send + Sync {
     fn open(&self, held: &Held) -> Sessions;
 }
 
+/// The sessions of an instance that may be gone: they end with it.
+type Opened = (Weak<Connections>, Weak<EventQueue>, Arc<[String]>);
+
 /// The plant's own connections, by `plant.toml`.
 #[derive(Debug)]
 pub struct PlantOpc {
     configs: BTreeMap<String, OpcConnection>,
     runtime: Handle,
-    opened: Mutex<BTreeMap<RoleKey, Weak<Connections>>>,
+    opened: Mutex<BTreeMap<RoleKey, Opened>>,
 }
 
 impl PlantOpc {
@@ -63,13 +70,20 @@ impl PlantOpc {
         Self { configs, runtime, opened: Mutex::default() }
     }
 
-    /// How the connections of the instances on this node are; a node without an instance has none.
+    /// The sessions of the instances on this node; a node without an instance has none.
+    #[must_use]
+    pub fn open_now(&self) -> Vec<(RoleKey, Sessions)> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = |(key, (connections, queue, names)): (&RoleKey, &Opened)| {
+            Some((key.clone(), Sessions::by_weak(connections, queue, names)?))
+        };
+        opened.iter().filter_map(alive).collect()
+    }
+
+    /// How the connections of the instances on this node are.
     #[must_use]
     pub fn status(&self) -> Vec<(RoleKey, Vec<ConnectionStatus>)> {
-        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let status =
-            |(key, connections): (&RoleKey, &Weak<Connections>)| Some((key.clone(), connections.upgrade()?.status()));
-        opened.iter().filter_map(status).collect()
+        self.open_now().into_iter().map(|(key, sessions)| (key, sessions.connections.status())).collect()
     }
 }
 
@@ -77,7 +91,8 @@ impl Opener for PlantOpc {
     fn open(&self, held: &Held) -> Sessions {
         let sessions = Sessions::open(&self.configs, self.runtime.clone());
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.insert(held.key().clone(), Arc::downgrade(&sessions.connections));
+        let weak = (Arc::downgrade(&sessions.connections), Arc::downgrade(&sessions.queue), sessions.names.clone());
+        opened.insert(held.key().clone(), weak);
         sessions
     }
 }

@@ -25,6 +25,7 @@ pub enum RestartError {
 pub(super) enum Command {
     Release { held: Held, clean: bool, cause: Cause, cool_down: Option<Duration>, answer: oneshot::Sender<()> },
     Restart { held: Held, answer: oneshot::Sender<Result<Held, RestartError>> },
+    Withdraw { answer: oneshot::Sender<()> },
     Shutdown { answer: oneshot::Sender<()> },
 }
 
@@ -32,8 +33,9 @@ pub(super) enum Command {
 pub(super) async fn obey(
     shared: &Arc<Shared>,
     mut orders: mpsc::Receiver<Command>,
-    competing: &JoinHandle<()>,
+    competing: JoinHandle<()>,
 ) -> Option<oneshot::Sender<()>> {
+    let mut competing = Some(competing);
     while let Some(order) = orders.recv().await {
         match order {
             Command::Release { held, clean, cause, cool_down, answer } => {
@@ -44,21 +46,28 @@ pub(super) async fn obey(
                 });
             }
             Command::Restart { held, answer } => {
-                let shared = shared.clone();
-                tokio::spawn(async move {
-                    let _ = answer.send(restart(&shared, &held).await);
-                });
+                tokio::spawn(restart_and_answer(shared.clone(), held, answer));
+            }
+            Command::Withdraw { answer } => {
+                withdraw(shared, &mut competing).await;
+                let _ = answer.send(());
             }
             Command::Shutdown { answer } => {
-                shared.state().closing = true;
-                // What it has begun to take would be taken after the end.
-                competing.abort();
-                end(shared).await;
+                withdraw(shared, &mut competing).await;
+                give_back_all(shared).await;
                 return Some(answer);
             }
         }
     }
     None
+}
+
+/// Ends the competition. What it has begun to take would otherwise be taken after the end, and be held by nobody until it runs out.
+async fn withdraw(shared: &Shared, competing: &mut Option<JoinHandle<()>>) {
+    shared.withdrawn.cancel();
+    if let Some(competing) = competing.take() {
+        let _ = competing.await;
+    }
 }
 
 /// Keeps a role out of the competition while it is seen to.
@@ -83,7 +92,7 @@ fn control(shared: &Shared, held: &Held) -> Option<HeldControl> {
     state.held.get(held.key()).filter(|control| control.held().epoch() == held.epoch()).cloned()
 }
 
-async fn release(shared: &Arc<Shared>, held: &Held, clean: bool, cause: Cause, cool_down: Option<Duration>) {
+pub(super) async fn release(shared: &Arc<Shared>, held: &Held, clean: bool, cause: Cause, cool_down: Option<Duration>) {
     let _busy = Busy::with(shared, held.key());
     if let Some(cool_down) = cool_down {
         shared.state().cooling.insert(held.key().clone(), BootInstant::now() + cool_down);
@@ -93,12 +102,19 @@ async fn release(shared: &Arc<Shared>, held: &Held, clean: bool, cause: Cause, c
     shared.state().held.remove(held.key());
     match shared.store.release(held.key(), held.epoch(), clean, cause).await {
         Ok(()) => {
-            tracing::info!(role = %held.key(), epoch = %held.epoch(), cause = cause.as_str(), "the lease is released")
+            tracing::info!(role = %held.key(), epoch = %held.epoch(), cause = cause.as_str(), "the lease is released");
         }
         // It runs out by itself.
         Err(error) => shared.failed(&error),
     }
     shared.show();
+}
+
+async fn restart_and_answer(shared: Arc<Shared>, held: Held, answer: oneshot::Sender<Result<Held, RestartError>>) {
+    // Whoever asked may have gone: the new lease would be held by nobody.
+    if let Err(Ok(unwanted)) = answer.send(restart(&shared, &held).await) {
+        release(&shared, &unwanted, false, Cause::Release, None).await;
+    }
 }
 
 async fn restart(shared: &Arc<Shared>, held: &Held) -> Result<Held, RestartError> {
@@ -118,7 +134,7 @@ async fn restart(shared: &Arc<Shared>, held: &Held) -> Result<Held, RestartError
 }
 
 /// Lets go of everything that nobody has let go of before, uncleanly, and leaves.
-async fn end(shared: &Arc<Shared>) {
+async fn give_back_all(shared: &Arc<Shared>) {
     let rest: Vec<Held> = shared.state().held.values().map(HeldControl::held).collect();
     for held in rest {
         release(shared, &held, false, Cause::Release, None).await;

@@ -1,4 +1,4 @@
-//! The competition: this node makes itself known, looks at the leases that it does not hold, and takes those that are free.
+//! The competition: this node looks at the leases that it does not hold, and takes those that are free.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,83 +12,55 @@ use crate::lease::{Acquired, LeaseError, Seen};
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 /// A lease is asked for so long after it has run out by the database's clock.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+/// Nodes that hear of the same release, or count to the same expiry, ask within so long of each other.
+const SPREAD: Duration = Duration::from_millis(8);
 
-/// Competes for ever, or until this node is refused.
+/// Competes until this node withdraws or is refused. What it has begun to take by then is taken and handed on before this returns.
 pub(super) async fn compete(shared: Arc<Shared>) {
-    if !register(&shared).await {
-        return;
-    }
+    let withdrawn = shared.withdrawn.clone();
+    let registered = shared.registered.clone();
+    let _ = withdrawn.run_until_cancelled(registered.cancelled()).await;
     let mut pause_after_failure = SHORTEST_PAUSE;
-    let mut beaten = BootInstant::now();
-    loop {
-        if BootInstant::now().since(beaten) >= shared.period() {
-            match shared.store.heartbeat().await {
-                Ok(()) => beaten = BootInstant::now(),
-                Err(LeaseError::Refused(sentence)) => return shared.refuse(&sentence),
-                Err(error) => shared.failed(&error),
-            }
-        }
+    while !withdrawn.is_cancelled() {
         match look_and_take(&shared).await {
             Ok(pause) => {
+                shared.answered();
                 pause_after_failure = SHORTEST_PAUSE;
-                shared.store.released(pause).await;
+                let waiting = async {
+                    tokio::select! {
+                        () = shared.store.released(pause) => {}
+                        () = shared.lost_some.notified() => {}
+                    }
+                    tokio::time::sleep(SPREAD.mul_f64(fastrand::f64())).await;
+                };
+                withdrawn.run_until_cancelled(waiting).await;
             }
             Err(error) => {
                 shared.failed(&error);
                 let jitter = pause_after_failure.mul_f64(fastrand::f64() / 2.0);
-                tokio::time::sleep(pause_after_failure + jitter).await;
+                withdrawn.run_until_cancelled(tokio::time::sleep(pause_after_failure + jitter)).await;
                 pause_after_failure = (pause_after_failure * 2).min(shared.period());
             }
         }
     }
 }
 
-/// Makes this node known; whether it may take part.
-///
-/// The heartbeat of a process that has just died is fresh for another lease, so a refusal counts only when it outlasts that.
-async fn register(shared: &Arc<Shared>) -> bool {
-    let patience = shared.store.lease().map_or(Duration::from_secs(1), |lease| lease + lease / 4);
-    let start = BootInstant::now();
-    loop {
-        match shared.store.register().await {
-            Ok(()) => {
-                shared.confirmed();
-                return true;
-            }
-            Err(LeaseError::Refused(sentence)) if BootInstant::now().since(start) >= patience => {
-                shared.refuse(&sentence);
-                return false;
-            }
-            Err(error) => shared.failed(&error),
-        }
-        tokio::time::sleep(shared.period() / 8).await;
-    }
-}
-
 /// Looks at every role that is not held here and takes what can be taken; answers when to look again at the latest.
 async fn look_and_take(shared: &Arc<Shared>) -> Result<Duration, LeaseError> {
-    let wanted: Vec<RoleKey> = {
-        let state = shared.state();
-        let now = BootInstant::now();
-        let free = |key: &&RoleKey| {
-            !state.closing
-                && !state.held.contains_key(key)
-                && !state.busy.contains(key)
-                && state.cooling.get(key).is_none_or(|until| *until <= now)
-        };
-        shared.roles.iter().filter(free).cloned().collect()
-    };
+    let (wanted, mut look_again) = wanted(shared);
     if wanted.is_empty() {
-        return Ok(shared.period());
+        return Ok(look_again);
     }
     let seen = shared.store.observe(&wanted).await?;
-    let mut look_again = shared.period();
     for key in wanted {
         let now = seen.iter().find(|seen| seen.key == key);
         let unchanged = now.map(|seen| remember(shared, seen));
         if !can_be_taken(shared, unchanged.as_ref()) {
             look_again = look_again.min(until_expiry(now));
             continue;
+        }
+        if shared.withdrawn.is_cancelled() {
+            break;
         }
         // Only what has not changed for a whole lease, or never expires, is taken on the strength of that.
         let as_seen =
@@ -102,6 +74,18 @@ async fn look_and_take(shared: &Arc<Shared>) -> Result<Duration, LeaseError> {
     }
     shared.show();
     Ok(look_again)
+}
+
+/// The roles to compete for now, and when at the latest there may be more.
+fn wanted(shared: &Shared) -> (Vec<RoleKey>, Duration) {
+    let mut state = shared.state();
+    state.cooling.retain(|_, until| !until.is_past());
+    let cooled = state.cooling.values().map(|until| until.remaining()).min();
+    let free = |key: &&RoleKey| {
+        !state.held.contains_key(*key) && !state.busy.contains(*key) && !state.cooling.contains_key(*key)
+    };
+    let wanted = shared.roles.iter().filter(free).cloned().collect();
+    (wanted, cooled.map_or(shared.period(), |cooled| cooled.min(shared.period())))
 }
 
 fn can_be_taken(shared: &Shared, unchanged: Option<&Unchanged>) -> bool {

@@ -1,11 +1,12 @@
 //! The keeper: asks for leases, renews them, and ends them in time.
 //!
-//! It has a thread and a runtime of its own, so that nothing a guest or a request does can make a renewal late. Three things go on
-//! in it side by side and never wait for each other: renewals, the competition for roles that nobody holds, and for each lease a
-//! watch that ends it at three quarters of its time whether the store answers or not.
+//! It has a thread and a runtime of its own, so that nothing a guest or a request does can make a renewal late. Four things go on
+//! in it side by side and never wait for each other: heartbeats, renewals, the competition for roles that nobody holds, and for each
+//! lease a watch that ends it at three quarters of its time whether the store answers or not.
 
 mod commands;
 mod compete;
+mod presence;
 mod renew;
 mod state;
 
@@ -37,7 +38,7 @@ pub struct Settings {
     pub roles: Vec<RoleKey>,
 }
 
-/// The way to a running keeper. When it is dropped the keeper ends without releasing anything.
+/// The way to a running keeper. When it is dropped the keeper ends every lease without releasing it.
 pub struct KeeperHandle {
     commands: mpsc::Sender<Command>,
     snapshot: watch::Receiver<Snapshot>,
@@ -60,11 +61,14 @@ pub fn start(settings: Settings) -> io::Result<(KeeperHandle, mpsc::Receiver<Hel
 }
 
 async fn keep(shared: Arc<Shared>, orders: mpsc::Receiver<Command>) {
+    let present = tokio::spawn(presence::be_present(shared.clone()));
     let competing = tokio::spawn(compete::compete(shared.clone()));
     let renewing = tokio::spawn(renew::renew(shared.clone()));
-    let left = commands::obey(&shared, orders, &competing).await;
+    let left = commands::obey(&shared, orders, competing).await;
+    present.abort();
     renewing.abort();
-    competing.abort();
+    // Nobody renews it any more, and one that never expires would be held by a keeper that is gone.
+    shared.end_all("the keeper has ended");
     if let Some(answer) = left {
         // Whoever asked may have gone.
         let _ = answer.send(());
@@ -107,6 +111,15 @@ impl KeeperHandle {
         let gone = |_| RestartError::Unavailable("the keeper has ended".to_owned());
         self.commands.send(order).await.map_err(|_| gone(()))?;
         answered.await.map_err(|_| gone(()))?
+    }
+
+    /// Competes for nothing more; everything that was granted by then has come out of the receiver. To be called before the roles are
+    /// drained: what they give back would be taken again here.
+    pub async fn withdraw(&self) {
+        let (answer, answered) = oneshot::channel();
+        if self.commands.send(Command::Withdraw { answer }).await.is_ok() {
+            let _ = answered.await;
+        }
     }
 
     /// Releases what is still held, takes this node out of the plant and ends the keeper; bounded.

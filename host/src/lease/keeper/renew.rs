@@ -7,11 +7,9 @@ use crate::clock::BootInstant;
 use crate::identity::{Epoch, RoleKey};
 use crate::lease::{HeldControl, Renewal};
 
-/// Renews for ever. A renewal that failed, or was passed over, is tried again four times as often.
+/// Renews for ever. A renewal that failed, or was passed over, is tried again four times as often. Leases that never expire are only
+/// looked at: the database may have become another one.
 pub(super) async fn renew(shared: Arc<Shared>) {
-    if shared.store.lease().is_none() {
-        return;
-    }
     loop {
         let confirmed = renew_once(&shared).await;
         let pause = if confirmed { shared.period() } else { shared.period() / 4 };
@@ -24,13 +22,8 @@ async fn renew_once(shared: &Arc<Shared>) -> bool {
     if controls.is_empty() {
         return true;
     }
-    let asked: Vec<(RoleKey, Epoch)> = controls
-        .iter()
-        .map(|control| {
-            let held = control.held();
-            (held.key().clone(), held.epoch())
-        })
-        .collect();
+    let asked: Vec<(RoleKey, Epoch)> =
+        controls.iter().map(HeldControl::held).map(|h| (h.key().clone(), h.epoch())).collect();
     // The deadline counts from here: the answer may be late.
     let sent = BootInstant::now();
     match shared.store.renew(&asked).await {
@@ -40,10 +33,12 @@ async fn renew_once(shared: &Arc<Shared>) -> bool {
                 match answer {
                     Renewal::Confirmed => control.prolong(deadline),
                     Renewal::Skipped => {}
+                    // A new epoch of ours is on its way: whoever asked for it is told.
+                    Renewal::Lost if shared.state().busy.contains(control.held().key()) => {}
                     Renewal::Lost => shared.lose(control, "it has another holder or epoch, or had run out"),
                 }
             }
-            shared.confirmed();
+            shared.renewed();
             !answers.contains(&Renewal::Skipped)
         }
         Err(error) => {

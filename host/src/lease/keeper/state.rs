@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
-use super::Settings;
+use super::{Settings, commands};
 use crate::clock::{BootInstant, wall_nanos};
 use crate::identity::{Holder, RoleKey};
-use crate::lease::{Grant, Held, HeldControl, LeaseError, LeaseStore, Seen};
+use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseStore, Seen};
 
 /// What the keeper knows, for status and for whoever waits.
 #[derive(Debug, Clone, Default)]
@@ -18,7 +19,7 @@ pub struct Snapshot {
     pub store: &'static str,
     /// How long a lease lasts; `None` for ever.
     pub lease: Option<Duration>,
-    /// When a renewal (or an acquisition) was confirmed last, milliseconds since the Unix epoch; 0 when none was.
+    /// When a renewal or an acquisition was confirmed last, milliseconds since the Unix epoch; 0 when none was.
     pub last_renew_ms: i64,
     /// Since when this node holds something, or nothing; milliseconds since the Unix epoch.
     pub since_ms: i64,
@@ -51,13 +52,18 @@ pub(super) struct State {
     pub(super) cooling: BTreeMap<RoleKey, BootInstant>,
     /// Being released or restarted: not competed for meanwhile.
     pub(super) busy: BTreeSet<RoleKey>,
-    pub(super) closing: bool,
 }
 
 pub(super) struct Shared {
     pub(super) store: Arc<dyn LeaseStore>,
     pub(super) me: Holder,
     pub(super) roles: Vec<RoleKey>,
+    /// This node is known to the plant: it may compete.
+    pub(super) registered: CancellationToken,
+    /// It competes no more.
+    pub(super) withdrawn: CancellationToken,
+    /// A lease was lost just now, so that there is something to compete for.
+    pub(super) lost_some: Notify,
     state: Mutex<State>,
     granted: mpsc::Sender<Held>,
     snapshot: watch::Sender<Snapshot>,
@@ -68,7 +74,17 @@ impl Shared {
         let Settings { store, me, roles } = settings;
         let now_ms = wall_nanos() / 1_000_000;
         let first = Snapshot { store: store.name(), lease: store.lease(), since_ms: now_ms, ..Snapshot::default() };
-        Self { store, me, roles, state: Mutex::default(), granted, snapshot: watch::Sender::new(first) }
+        Self {
+            store,
+            me,
+            roles,
+            registered: CancellationToken::new(),
+            withdrawn: CancellationToken::new(),
+            lost_some: Notify::new(),
+            state: Mutex::default(),
+            granted,
+            snapshot: watch::Sender::new(first),
+        }
     }
 
     pub(super) fn snapshot(&self) -> watch::Receiver<Snapshot> {
@@ -104,7 +120,7 @@ impl Shared {
         if self.store.lease().is_some() {
             tokio::spawn(fence_in_time(self.clone(), control));
         }
-        self.confirmed();
+        self.renewed();
         held
     }
 
@@ -116,8 +132,11 @@ impl Shared {
             self.snapshot.send_modify(|now| now.takeovers += 1);
         }
         let held = self.hold(&grant);
-        // Without a supervisor nothing is done under the lease.
-        let _ = self.granted.send(held).await;
+        // The receiver has room for every role; where it has none, or is gone, nothing would be done under the lease.
+        if let Err(unwanted) = self.granted.try_send(held) {
+            tracing::warn!(role = %grant.key, epoch = %grant.epoch, "nobody takes the lease here: it is given back");
+            commands::release(self, &unwanted.into_inner(), true, Cause::Release, Some(self.period())).await;
+        }
     }
 
     /// Ends a lease of ours, unless a newer one of the role has taken its place.
@@ -131,16 +150,20 @@ impl Shared {
             tracing::warn!(role = %lost.key(), epoch = %lost.epoch(), why, "the lease is lost");
             self.snapshot.send_modify(|now| now.demotions += 1);
             self.show();
+            self.lost_some.notify_one();
         }
     }
 
-    /// The store has confirmed something.
-    pub(super) fn confirmed(&self) {
-        self.snapshot.send_modify(|now| {
-            now.last_renew_ms = wall_nanos() / 1_000_000;
-            now.last_error = None;
-        });
+    /// The store has confirmed leases of ours.
+    pub(super) fn renewed(&self) {
+        self.snapshot.send_modify(|now| now.last_renew_ms = wall_nanos() / 1_000_000);
+        self.answered();
         self.show();
+    }
+
+    /// The store has answered.
+    pub(super) fn answered(&self) {
+        self.snapshot.send_if_modified(|now| now.last_error.take().is_some());
     }
 
     /// The store has failed.
@@ -158,11 +181,15 @@ impl Shared {
 
     /// This node may not take part: everything ends.
     pub(super) fn refuse(&self, sentence: &str) {
-        let held: Vec<HeldControl> = self.state().held.values().cloned().collect();
-        for control in held {
-            self.lose(&control, sentence);
-        }
+        self.withdrawn.cancel();
+        self.end_all(sentence);
         self.snapshot.send_modify(|now| now.refused = Some(sentence.to_owned()));
+    }
+
+    /// Ends whatever is held, without giving it back.
+    pub(super) fn end_all(&self, why: &str) {
+        let held: Vec<HeldControl> = self.state().held.values().cloned().collect();
+        held.iter().for_each(|control| self.lose(control, why));
     }
 
     /// Brings what is held and seen into the snapshot.

@@ -1,0 +1,210 @@
+//! The lease store `postgres`: a row for each lease, a row for each fence, and every decision inside the database.
+//!
+//! Renewals have a connection of their own, so that nothing else can make them late. Everything else (acquire, release, heartbeat) has
+//! a second one, and the wait for a release a third. All of it is bounded on both sides: the server gives a statement up as early as we
+//! stop waiting for it.
+
+mod hearing;
+mod nodes;
+mod renewal;
+mod rows;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::PgConnectOptions;
+
+use self::hearing::Hearing;
+use self::rows::{acquired, columns, number, seen, timeline};
+use super::session::{Session, unavailable};
+use super::{Acquired, Cause, LeaseError, LeaseStore, Renewal, Seen};
+use crate::clock::BootInstant;
+use crate::config;
+use crate::identity::{Epoch, Holder, RoleKey};
+use crate::store::{Bounds, StoreError, session};
+
+/// For how long a heartbeat is fresh where leases never expire.
+const FRESH_WITHOUT_LEASE_MS: i64 = 10_000;
+
+/// What a node says of itself.
+#[derive(Debug, Clone)]
+pub struct Me {
+    /// Name and boot.
+    pub holder: Holder,
+    /// How others reach it.
+    pub address: String,
+}
+
+/// Leases in PostgreSQL.
+pub struct PostgresStore {
+    me: Me,
+    lease: Option<Duration>,
+    renewing: Session,
+    working: Session,
+    hearing: Hearing,
+    /// The highest number of each role's epochs that this process has seen: a fail-over that lost the last writes does not lower it.
+    issued: Mutex<HashMap<RoleKey, u64>>,
+}
+
+/// The longest that a statement on a lease may take: well inside the quarter of a lease that is left after the self-fence.
+fn deadline(lease: Option<Duration>) -> Duration {
+    lease.map_or(Duration::from_secs(5), |lease| (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(2)))
+}
+
+impl PostgresStore {
+    /// A store for the plant's database; `lease` is how long a lease lasts, `None` for ever. Connects when it is used.
+    ///
+    /// # Errors
+    /// [`StoreError::Configuration`] when a URL can not be read.
+    pub fn new(store: &config::Store, me: Me, lease: Option<Duration>) -> Result<Self, StoreError> {
+        let config::Store::Postgres { urls, .. } = store else {
+            return Err(StoreError::Configuration(
+                "leases need PostgreSQL: give `store.url` as postgres://…, or leave out [redundancy]".to_owned(),
+            ));
+        };
+        let at_most = deadline(lease);
+        let bounds = Bounds { statement: at_most, lock: at_most, ..Bounds::within_lease(lease) };
+        let name = format!("{}:{}", me.holder.boot, me.holder.node);
+        let told = |server: PgConnectOptions| {
+            // A waiter must see what was committed while it waited, whatever the database's default is.
+            server.application_name(&name).options([("default_transaction_isolation", "read committed")])
+        };
+        let servers: Vec<PgConnectOptions> = session::options(urls, &bounds)?.into_iter().map(told).collect();
+        // Opening a connection takes several round trips.
+        let with_opening = at_most.saturating_mul(2);
+        let working = if lease.is_some() { Session::sharing } else { Session::new };
+        Ok(Self {
+            me,
+            lease,
+            renewing: Session::new(servers.clone(), at_most),
+            working: working(servers.clone(), with_opening),
+            hearing: Hearing::new(servers, at_most),
+            issued: Mutex::default(),
+        })
+    }
+
+    fn lease_ms(&self) -> Option<i64> {
+        self.lease.map(|lease| i64::try_from(lease.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// Makes this node known where its lock has proved that it is the only one: another boot's row is of a process that is gone.
+    pub(super) async fn register_alone(&self) -> Result<(), LeaseError> {
+        self.working.run(async |connection| sqlx::query("DELETE FROM plant_nodes").execute(connection).await).await?;
+        self.register().await
+    }
+
+    fn at_least(&self, key: &RoleKey) -> i64 {
+        let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        i64::try_from(issued.get(key).copied().unwrap_or(0)).unwrap_or(i64::MAX)
+    }
+
+    fn note(&self, key: &RoleKey, epoch: Epoch) {
+        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        let highest = issued.entry(key.clone()).or_default();
+        *highest = epoch.number.max(*highest);
+    }
+
+    async fn ask(&self, key: &RoleKey, seen: Option<(Epoch, i64)>, restart: bool) -> Result<Acquired, LeaseError> {
+        // The self-fence counts from before the question is sent.
+        let sent = BootInstant::now();
+        let (epoch, renewed_at_us) = seen.unzip();
+        let asking = async |connection: &mut sqlx::PgConnection| {
+            let query = sqlx::query("SELECT * FROM plant_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")
+                .bind(key.role.as_str())
+                .bind(&key.partition)
+                .bind(self.me.holder.node.as_str())
+                .bind(self.me.holder.boot.0)
+                .bind(self.lease_ms())
+                .bind(epoch.map(timeline))
+                .bind(epoch.map(number))
+                .bind(renewed_at_us)
+                .bind(self.at_least(key))
+                .bind(restart);
+            acquired(key, sent, &query.fetch_one(connection).await?)
+        };
+        let answer = self.working.run(asking).await?;
+        match &answer {
+            Acquired::Granted(grant) => self.note(key, grant.epoch),
+            Acquired::Taken(seen) => self.note(key, seen.epoch),
+        }
+        Ok(answer)
+    }
+}
+
+#[async_trait]
+impl LeaseStore for PostgresStore {
+    fn name(&self) -> &'static str {
+        if self.lease.is_some() { "postgres" } else { "single" }
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        self.lease
+    }
+
+    async fn register(&self) -> Result<(), LeaseError> {
+        let fresh_ms = self.lease_ms().unwrap_or(FRESH_WITHOUT_LEASE_MS);
+        let refused =
+            self.working.run(async |connection| nodes::register(connection, &self.me, fresh_ms).await).await?;
+        refused.map_or(Ok(()), |sentence| Err(LeaseError::Refused(sentence)))
+    }
+
+    async fn heartbeat(&self) -> Result<(), LeaseError> {
+        if self.working.run(async |connection| nodes::beat(connection, &self.me.holder).await).await? {
+            return Ok(());
+        }
+        // The row is another boot's, or was deleted.
+        self.register().await
+    }
+
+    async fn observe(&self, keys: &[RoleKey]) -> Result<Vec<Seen>, LeaseError> {
+        const OBSERVE: &str = "
+            SELECT l.role, l.partition, l.node AS holder, l.boot_id AS holder_boot, l.epoch, f.timeline,
+                   round(extract(epoch FROM l.renewed_at) * 1000000)::bigint AS renewed_us,
+                   plant_milliseconds_until(l.expires_at, clock_timestamp()) AS expires_in_ms
+              FROM unnest($1::text[], $2::text[]) AS w(role, partition)
+              JOIN plant_leases l USING (role, partition) JOIN plant_fences f USING (role, partition)";
+        let (roles, partitions) = columns(keys.iter());
+        let rows = self
+            .working
+            .run(async |connection| sqlx::query(OBSERVE).bind(&roles).bind(&partitions).fetch_all(connection).await)
+            .await?;
+        let seen: Vec<Seen> = rows.iter().map(seen).collect::<Result<_, _>>().map_err(|error| unavailable(&error))?;
+        seen.iter().for_each(|seen| self.note(&seen.key, seen.epoch));
+        Ok(seen)
+    }
+
+    async fn acquire(&self, key: &RoleKey, unchanged: Option<&Seen>) -> Result<Acquired, LeaseError> {
+        self.ask(key, unchanged.map(|seen| (seen.epoch, seen.renewed_at_us)), false).await
+    }
+
+    async fn restart(&self, key: &RoleKey, epoch: Epoch) -> Result<Acquired, LeaseError> {
+        self.ask(key, Some((epoch, 0)), true).await
+    }
+
+    async fn renew(&self, held: &[(RoleKey, Epoch)]) -> Result<Vec<Renewal>, LeaseError> {
+        let (me, lease_ms) = (&self.me.holder, self.lease_ms());
+        self.renewing.run(async |connection| renewal::renew(connection, me, held, lease_ms).await).await
+    }
+
+    async fn release(&self, key: &RoleKey, epoch: Epoch, clean: bool, cause: Cause) -> Result<(), LeaseError> {
+        let me = &self.me.holder;
+        self.working
+            .run(async |connection| {
+                let query = sqlx::query("SELECT plant_release($1, $2, $3, $4, $5, $6, $7, $8, $9)");
+                let query = query.bind(key.role.as_str()).bind(&key.partition).bind(me.node.as_str()).bind(me.boot.0);
+                let query = query.bind(timeline(epoch)).bind(number(epoch)).bind(self.lease_ms());
+                query.bind(clean).bind(cause.as_str()).execute(connection).await.map(drop)
+            })
+            .await
+    }
+
+    async fn released(&self, at_most: Duration) {
+        self.hearing.wait(at_most).await;
+    }
+
+    async fn leave(&self) -> Result<(), LeaseError> {
+        self.working.run(async |connection| nodes::leave(connection, &self.me.holder).await).await
+    }
+}
