@@ -85,14 +85,20 @@ impl Watch {
         }
     }
 
+    fn stop(&self) {
+        for (watched, _) in self.nodes.values() {
+            watched.ended.store(true, Ordering::SeqCst);
+        }
+    }
+
     /// Ends, and says how many samples there were.
     ///
     /// # Errors
     /// When two nodes had an instance at one time, a node had two, or some node was never seen with one.
     pub fn end(mut self) -> anyhow::Result<usize> {
+        self.stop();
         let mut all = Vec::new();
         for (node, (watched, thread)) in std::mem::take(&mut self.nodes) {
-            watched.ended.store(true, Ordering::SeqCst);
             if thread.join().is_err() {
                 bail!("the sampler of {node} has ended early");
             }
@@ -117,9 +123,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        for (watched, _) in self.nodes.values() {
-            watched.ended.store(true, Ordering::SeqCst);
-        }
+        self.stop();
     }
 }
 

@@ -87,7 +87,7 @@ fn a_wrong_password_of_the_database_is_named_and_not_shown() -> anyhow::Result<(
     let url = database.url().replace("postgres@", "postgres:not-the-one@");
     let plant = Plant::bottling(&url, NO_SERVER, None)?;
     let said = run(&plant, &["--node", "a", "--api-port", "0"])?;
-    refused(&said, CONFIGURATION, &["password"]);
+    refused(&said, FAILED, &["password"]);
     assert!(!said.errors.contains("not-the-one"), "{}", said.errors);
     let migrated = host(plant.path(), &["migrate"])?;
     refused(&migrated, FAILED, &["password"]);
