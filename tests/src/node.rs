@@ -188,7 +188,7 @@ pub fn host(plant: &Path, arguments: &[&str]) -> anyhow::Result<Said> {
         process.kill()?;
         process.wait()?;
     }
-    let mut read = |file: &mut File| -> anyhow::Result<String> {
+    let read = |file: &mut File| -> anyhow::Result<String> {
         let mut text = String::new();
         file.rewind()?;
         file.read_to_string(&mut text)?;
