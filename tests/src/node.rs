@@ -172,7 +172,7 @@ pub struct Said {
 /// Runs `host` with these arguments in a plant's directory until it ends by itself.
 ///
 /// # Errors
-/// When the host was not built, or does not end within half a minute; what it has said is in the error.
+/// When the host was not built, or does not end within two minutes; what it has said is in the error.
 pub fn host(plant: &Path, arguments: &[&str]) -> anyhow::Result<Said> {
     let mut command = bound_to_this_thread("KILL", host_binary()?);
     command.args(arguments).current_dir(plant).stdin(Stdio::null());
@@ -180,7 +180,7 @@ pub fn host(plant: &Path, arguments: &[&str]) -> anyhow::Result<Said> {
     let [mut output, mut errors] = [tempfile::tempfile()?, tempfile::tempfile()?];
     let mut process = command.stdout(output.try_clone()?).stderr(errors.try_clone()?).spawn()?;
     let mut status = None;
-    let ended = wait_until(&format!("host {arguments:?} ends"), Duration::from_secs(30), || {
+    let ended = wait_until(&format!("host {arguments:?} ends"), Duration::from_secs(120), || {
         status = process.try_wait()?;
         Ok(status.is_some())
     });

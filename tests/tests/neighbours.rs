@@ -90,7 +90,7 @@ const STRANGER: &str = r#"(component
         (func (export "stop"))
         (memory (export "memory") 1))
     (core instance $i (instantiate $m))
-    (func $start (result (result (error string))) (canon lift (core func $i "start") (memory $i "memory")))
+    (func $start (result (result (error string))) (canon lift (core func $i "start") (memory (core memory $i "memory"))))
     (func $stop (canon lift (core func $i "stop")))
     (instance $lifecycle (export "start" (func $start)) (export "stop" (func $stop)))
     (export "plant:role/lifecycle@1.0.0" (instance $lifecycle)))"#;
