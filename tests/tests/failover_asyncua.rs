@@ -1,6 +1,8 @@
 //! The same takeovers against an OPC UA server that is not this project's own, over an encrypted connection, with a server that dies in
 //! the middle and a node that comes back late: the books are what its counters really advanced.
 
+#![expect(clippy::panic, clippy::expect_used, reason = "a test that cannot go on fails")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
