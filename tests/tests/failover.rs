@@ -58,6 +58,6 @@ fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
     }
     assert!(epochs.len() > at_least, "each is recorded, and the start: {takeovers}");
     assert!(epochs.iter().all(|(from, to)| from < to), "{takeovers}");
-    assert!(epochs.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{takeovers}");
+    assert!(epochs.iter().zip(epochs.iter().skip(1)).all(|(one, next)| one.1 <= next.0), "{takeovers}");
     Ok(())
 }
