@@ -44,8 +44,18 @@ mod rules {
             |r| r.boots = false,
             Broken::TwoAtOnce,
         ),
-        ("a deadline counts from the sending", PAIR, |r| r.from_sending = false, Broken::TwoAtOnce),
-        ("what was seen is compared under the lock", PAIR, |r| r.compared = false, Broken::TwoAtOnce),
+        (
+            "a deadline counts from the sending",
+            Setup { lost: false, horizon: 4, ..PAIR },
+            |r| r.from_sending = false,
+            Broken::TwoAtOnce,
+        ),
+        (
+            "what was seen is compared under the lock",
+            Setup { lost: false, horizon: 4, ..PAIR },
+            |r| r.compared = false,
+            Broken::TwoAtOnce,
+        ),
         (
             "a release names its epoch",
             Setup { releases: 1, epochs: 3, horizon: 2, ..PAIR },
@@ -54,7 +64,7 @@ mod rules {
         ),
         (
             "the fence asks for the lease",
-            Setup { units: 1, ..PAIR },
+            Setup { units: 1, lost: false, horizon: 4, ..PAIR },
             |r| r.fence_lease = false,
             Broken::CommitWithoutLease,
         ),
@@ -109,15 +119,6 @@ mod rules {
     ];
 
     #[test]
-    fn with_every_rule_no_order_of_steps_breaks_anything() {
-        for (rule, setup, _, _) in CASES {
-            let (found, worlds) = everywhere(&setup, &Rules::ALL, 12_000);
-            assert!(found.is_none(), "the world of {rule:?}, after {worlds} others: {}", found.unwrap_or_default());
-            assert!(worlds > 50, "the world of {rule:?} has {worlds} states only");
-        }
-    }
-
-    #[test]
     fn with_every_rule_three_nodes_break_nothing_at_random() {
         let setup = Setup {
             nodes: 3,
@@ -137,18 +138,21 @@ mod rules {
         }
     }
 
-    fn without(rule: &str) {
+    /// Without the rule something breaks; with it nothing does, in twice as many states as that took.
+    fn is_needed(rule: &str) {
         let (_, setup, switch_off, breaks) = CASES.into_iter().find(|case| case.0 == rule).unwrap();
         let mut rules = Rules::ALL;
         switch_off(&mut rules);
-        let (found, worlds) = everywhere(&setup, &rules, 400_000);
-        let found = found.unwrap_or_else(|| panic!("{rule}: switched off, and all is well in {worlds} states"));
+        let (found, states) = everywhere(&setup, &rules, 400_000);
+        let found = found.unwrap_or_else(|| panic!("{rule}: switched off, and all is well in {states} states"));
         assert!(found.contains(&format!("{breaks:?}")), "{rule}: {found}");
+        let (found, _) = everywhere(&setup, &Rules::ALL, 2 * states);
+        assert!(found.is_none(), "{rule}, with all the others: {}", found.unwrap_or_default());
     }
 
     macro_rules! each_rule_is_needed {
         ($($test:ident: $rule:literal,)*) => {
-            $(#[test] fn $test() { without($rule); })*
+            $(#[test] fn $test() { is_needed($rule); })*
 
             #[test]
             fn no_rule_is_forgotten() {
