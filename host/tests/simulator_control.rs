@@ -1,5 +1,7 @@
 //! The simulator's control address, over HTTP.
 
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
 use std::time::Duration;
 
 use harness::process::wait_until;

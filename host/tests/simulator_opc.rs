@@ -1,5 +1,7 @@
 //! The simulator's OPC UA side, seen by the host's own connections and by a bare client.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test ends where it fails")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

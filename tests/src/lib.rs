@@ -9,9 +9,13 @@ pub mod plant;
 pub mod postgres;
 pub mod process;
 pub mod simulator;
+pub mod takeover;
+pub mod watch;
 
 pub use asyncua::Asyncua;
 pub use node::Node;
 pub use plant::Plant;
 pub use postgres::Postgres;
 pub use simulator::Simulator;
+pub use takeover::{End, take_over};
+pub use watch::Watch;

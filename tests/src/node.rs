@@ -1,8 +1,9 @@
 //! Nodes: real `host run` processes, asked over their API and ended by real signals.
 
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -32,7 +33,7 @@ impl Node {
         command
             .args(["run", "--config", "plant.toml", "--node", name, "--api-port", &port.to_string()])
             .args(arguments);
-        command.env("PLANT_SECRET", "for tests").env("PLANT_TOKEN", "for tests").env("HOST_CACHE", cache()?);
+        in_environment(&mut command)?;
         command.current_dir(plant).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let process = command.spawn().with_context(|| format!("cannot start node {name}"))?;
         Ok(Self { name: name.to_owned(), port, log, process })
@@ -66,6 +67,26 @@ impl Node {
         let limits = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(2))).build();
         let agent = ureq::Agent::new_with_config(limits);
         Ok(agent.get(format!("{}{path}", self.url())).call()?.body_mut().read_to_string()?)
+    }
+
+    /// Sends a document to a path of its API, with the plant's token; the answer's status and document.
+    ///
+    /// # Errors
+    /// When it does not answer within two seconds, or not with JSON.
+    pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
+        let limits = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(2)));
+        let agent = ureq::Agent::new_with_config(limits.http_status_as_error(false).build());
+        let request = agent.post(format!("{}{path}", self.url())).header("Authorization", "Bearer for tests");
+        let mut answer = request.send_json(body)?;
+        Ok((answer.status().as_u16(), answer.body_mut().read_json()?))
+    }
+
+    /// How many instances of a role it has, by its own metrics.
+    ///
+    /// # Errors
+    /// When it does not answer within two seconds.
+    pub fn instances(&self, role: &str) -> anyhow::Result<u64> {
+        Ok(instances(&self.text("/metrics")?, role))
     }
 
     /// Waits until the node serves.
@@ -127,6 +148,64 @@ impl Drop for Node {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// How many instances of a role a node's metrics say it has; none where they do not speak of it.
+#[must_use]
+pub fn instances(metrics: &str, role: &str) -> u64 {
+    let role = format!("role=\"{role}\"");
+    let line = metrics.lines().find(|line| line.starts_with("host_role_instances") && line.contains(&role));
+    line.and_then(|line| line.rsplit(' ').next()).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// What a subcommand that came to its end has said.
+#[derive(Debug)]
+pub struct Said {
+    /// Its exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// Its standard output.
+    pub output: String,
+    /// Its standard error: sentences for people, and the log.
+    pub errors: String,
+}
+
+/// Runs `host` with these arguments in a plant's directory until it ends by itself.
+///
+/// # Errors
+/// When the host was not built, or does not end within two minutes; what it has said is in the error.
+pub fn host(plant: &Path, arguments: &[&str]) -> anyhow::Result<Said> {
+    let mut command = bound_to_this_thread("KILL", host_binary()?);
+    command.args(arguments).current_dir(plant).stdin(Stdio::null());
+    in_environment(&mut command)?;
+    let [mut output, mut errors] = [tempfile::tempfile()?, tempfile::tempfile()?];
+    let mut process = command.stdout(output.try_clone()?).stderr(errors.try_clone()?).spawn()?;
+    let mut status = None;
+    let ended = wait_until(&format!("host {arguments:?} ends"), Duration::from_secs(120), || {
+        status = process.try_wait()?;
+        Ok(status.is_some())
+    });
+    if ended.is_err() {
+        process.kill()?;
+        process.wait()?;
+    }
+    let read = |file: &mut File| -> anyhow::Result<String> {
+        let mut text = String::new();
+        file.rewind()?;
+        file.read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let said =
+        Said { code: status.and_then(|status| status.code()), output: read(&mut output)?, errors: read(&mut errors)? };
+    ended.with_context(|| format!("{said:?}"))?;
+    Ok(said)
+}
+
+/// The variables that the tests' plants name.
+fn in_environment(command: &mut Command) -> anyhow::Result<()> {
+    let cache = cache()?;
+    command.env("PLANT_SECRET", "for tests").env("PLANT_TOKEN", "for tests").env("LINE_PASSWORD", "for tests");
+    command.env("XDG_CACHE_HOME", &cache).env("HOST_CACHE", cache).env_remove("HOST_LOG");
+    Ok(())
 }
 
 /// Compiled modules are shared by all the tests of a run.

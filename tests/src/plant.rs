@@ -1,7 +1,6 @@
 //! A plant to test with: a directory with its `plant.toml`, and what its books and roles say.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,14 +20,20 @@ pub struct Plant {
     lease_seconds: u32,
 }
 
-/// The six stations of the simulated line, and the keys that each good counter needs beside its node.
-const STATIONS: [(&str, &str); 6] = [
-    ("LOAD01", ""),
-    ("RINSE01", ""),
-    ("FILL01", "on_fall = \"rollover\"\nrollover = 65536\nmax_delta = 5000\n"),
-    ("CAP01", ""),
-    ("LABEL01", ""),
-    ("PACK01", ""),
+const PACKML: &str = "\"packml\"";
+
+/// The six stations of the simulated line, how each numbers its states, and the keys that its good counter needs beside its node.
+const STATIONS: [(&str, &str, &str); 6] = [
+    ("LOAD01", PACKML, ""),
+    ("RINSE01", PACKML, ""),
+    (
+        "FILL01",
+        "{ 0 = \"idle\", 1 = \"running\", 4 = \"down\" }",
+        "on_fall = \"rollover\"\nrollover = 65536\nmax_delta = 5000\n",
+    ),
+    ("CAP01", PACKML, ""),
+    ("LABEL01", PACKML, ""),
+    ("PACK01", PACKML, ""),
 ];
 
 impl Plant {
@@ -47,29 +52,7 @@ impl Plant {
     /// # Errors
     /// When the directory can not be made.
     pub fn bottling(store: &str, endpoint: &str, lease_seconds: Option<u32>) -> anyhow::Result<Self> {
-        let mut text = format!(
-            "[plant]\nname = \"bottling\"\nenterprise = \"acme\"\nsite = \"kc1\"\ntimezone = \"UTC\"\nsimulated = true\n\n\
-             [store]\nurl = \"{store}\"\n\n[serve]\nbind = \"127.0.0.1\"\nsecret_key_env = \"PLANT_SECRET\"\n\
-             token_env = \"PLANT_TOKEN\"\n\n[opc.line]\nendpoint = \"{endpoint}\"\npublish = \"100ms\"\nsampling = \"50ms\"\n\n\
-             [roles.reader]\n"
-        );
-        if let Some(seconds) = lease_seconds {
-            write!(text, "\n[redundancy]\nlease_seconds = {seconds}\n")?;
-        }
-        for (code, keys) in STATIONS {
-            let node = |name: &str| format!("nsu=urn:plant:simulator;s={code}.{name}");
-            write!(
-                text,
-                "\n[[machines]]\ncode = \"{code}\"\nline = \"line-1\"\nconnection = \"line\"\n\
-                 state = {{ node = \"{}\", map = {} }}\nscrap = {{ node = \"{}\" }}\n\
-                 [machines.good]\nnode = \"{}\"\n{keys}",
-                node("State"),
-                // Its PLC numbers its states itself.
-                if code == "FILL01" { "{ 0 = \"idle\", 1 = \"running\", 4 = \"down\" }" } else { "\"packml\"" },
-                node("ScrapCount"),
-                node("GoodCount")
-            )?;
-        }
+        let text = head(store, endpoint, "", lease_seconds) + &line("");
         Self::from_text(&text, lease_seconds.unwrap_or(0))
     }
 
@@ -96,14 +79,55 @@ impl Plant {
     }
 }
 
+/// The beginning of a `plant.toml`: the plant, its books in `store`, a reader, one OPC UA connection `line` to `endpoint` with further
+/// keys, each a line; redundant when `lease_seconds` is given.
+#[must_use]
+pub fn head(store: &str, endpoint: &str, connection: &str, lease_seconds: Option<u32>) -> String {
+    let redundancy =
+        lease_seconds.map_or_else(String::new, |seconds| format!("\n[redundancy]\nlease_seconds = {seconds}\n"));
+    format!(
+        "[plant]\nname = \"bottling\"\nenterprise = \"acme\"\nsite = \"kc1\"\ntimezone = \"UTC\"\nsimulated = true\n\n\
+         [store]\nurl = \"{store}\"\n\n[serve]\nbind = \"127.0.0.1\"\nsecret_key_env = \"PLANT_SECRET\"\n\
+         token_env = \"PLANT_TOKEN\"\n\n[opc.line]\nendpoint = \"{endpoint}\"\npublish = \"100ms\"\nsampling = \"50ms\"\n\
+         {connection}\n[roles.reader]\n{redundancy}"
+    )
+}
+
+/// The machines of the simulated line, each good counter with what its PLC needs and these `keys`, each a line.
+#[must_use]
+pub fn line(keys: &str) -> String {
+    let machine = |(code, states, own): (&str, &str, &str)| {
+        let node = |name: &str| format!("nsu=urn:plant:simulator;s={code}.{name}");
+        format!(
+            "\n[[machines]]\ncode = \"{code}\"\nline = \"line-1\"\nconnection = \"line\"\n\
+             state = {{ node = \"{}\", map = {states} }}\nscrap = {{ node = \"{}\" }}\n\
+             [machines.good]\nnode = \"{}\"\n{own}{keys}",
+            node("State"),
+            node("ScrapCount"),
+            node("GoodCount")
+        )
+    };
+    STATIONS.into_iter().map(machine).collect()
+}
+
+/// A machine with nothing but a good counter, in the namespace of the tests' independent OPC UA server.
+#[must_use]
+pub fn machine(code: &str) -> String {
+    format!(
+        "\n[[machines]]\ncode = \"{code}\"\nline = \"line-1\"\nconnection = \"line\"\n\
+         good = {{ node = \"nsu={};s={code}.Good\" }}\n",
+        crate::asyncua::NAMESPACE
+    )
+}
+
 /// What a node's `/api/status` says of a role.
 ///
 /// # Errors
 /// When the node does not answer or the role is not there.
 pub fn role(node: &Node, role: &str) -> anyhow::Result<Value> {
     let status = node.get("/api/status")?;
-    let roles = status["roles"].as_array().context("/api/status has no roles")?;
-    roles.iter().find(|r| r["role"] == role).cloned().with_context(|| format!("no role {role} in {status}"))
+    let roles = status.get("roles").and_then(Value::as_array).context("/api/status has no roles")?;
+    roles.iter().find(|r| text(r, "role") == role).cloned().with_context(|| format!("no role {role} in {status}"))
 }
 
 /// Waits until `asked` says that the reader runs on `holder`.
@@ -113,7 +137,7 @@ pub fn role(node: &Node, role: &str) -> anyhow::Result<Value> {
 pub fn wait_until_reading(asked: &Node, holder: &str) -> anyhow::Result<()> {
     wait_until(&format!("the reader runs on {holder}"), Duration::from_secs(60), || {
         let Ok(reader) = role(asked, "reader") else { return Ok(false) };
-        Ok(reader["holder"] == holder && reader["state"] == "running")
+        Ok(text(&reader, "holder") == holder && text(&reader, "state") == "running")
     })
     .with_context(|| format!("{:?}\n{}", role(asked, "reader"), asked.log()))
 }
@@ -124,14 +148,36 @@ pub fn wait_until_reading(asked: &Node, holder: &str) -> anyhow::Result<()> {
 /// When the node does not answer as `api.md` says.
 pub fn books(node: &Node) -> anyhow::Result<Counts> {
     let production = node.get("/api/production")?;
-    let machines = production["machines"].as_array().context("/api/production has no machines")?;
+    let machines = production.get("machines").and_then(Value::as_array).context("/api/production has no machines")?;
     let mut books = Counts::new();
     for line in machines {
-        let text = |key: &str| line[key].as_str().map(str::to_owned).with_context(|| format!("no {key} in {line}"));
-        let booked = line["booked"].as_u64().with_context(|| format!("no booked in {line}"))?;
-        books.insert((text("machine")?, text("counter")?), booked);
+        let booked = line.get("booked").and_then(Value::as_u64).with_context(|| format!("no booked in {line}"))?;
+        books.insert((text(line, "machine").to_owned(), text(line, "counter").to_owned()), booked);
     }
     Ok(books)
+}
+
+/// Units of all counters together.
+#[must_use]
+pub fn total(books: &Counts) -> u64 {
+    books.values().sum()
+}
+
+/// Waits until the books say exactly this.
+///
+/// # Errors
+/// When they do not within half a minute; both and the log are in the error.
+pub fn wait_until_booked(node: &Node, truth: &Counts) -> anyhow::Result<()> {
+    let waited = wait_until("the books are what was made", Duration::from_secs(30), || {
+        Ok(books(node).is_ok_and(|books| books == *truth))
+    });
+    waited.with_context(|| format!("made {truth:?}\nbooked {:?}\n{}", node.get("/api/production"), node.log()))
+}
+
+/// The text at a key; empty where there is none.
+#[must_use]
+pub fn text<'a>(of: &'a Value, key: &str) -> &'a str {
+    of.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Waits until each of `counters` has been read at least once, so that it has a baseline.

@@ -29,6 +29,7 @@ pub fn demo(api_port: u16) -> anyhow::Result<()> {
             bail!("{address} is in use, and {what} needs it: end what listens there (the page has `--api-port N`)");
         }
     }
+    println!("building the guests and the host (the first time takes some minutes)");
     guests::build_all()?;
     command::run(command::cargo()?.args(["build", "--quiet"]).args(test::PACKAGES))?;
 

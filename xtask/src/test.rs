@@ -39,11 +39,18 @@ pub fn lint() -> anyhow::Result<()> {
     }
 }
 
-/// Builds optimised and measures.
+/// Builds optimised and measures. Leading arguments are names of benchmarks; what follows them goes to the benchmarks.
 pub fn bench(arguments: &[String]) -> anyhow::Result<()> {
     tools::postgresql()?;
     let mut cargo = command::cargo()?;
     with_peers(&mut cargo, "release")?;
     command::run(command::cargo()?.args(["build", "--release", "--package", "host"]))?;
-    command::run(cargo.args(["bench", "--package", "plant-benches"]).args(arguments))
+    cargo.args(["bench", "--package", "plant-benches"]);
+    let named = arguments.iter().take_while(|argument| !argument.starts_with('-')).count();
+    let (names, others) = arguments.split_at(named);
+    match names {
+        [] => drop(cargo.arg("--benches")),
+        names => names.iter().for_each(|name| drop(cargo.args(["--bench", name]))),
+    }
+    command::run(cargo.args(others))
 }

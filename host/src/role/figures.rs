@@ -68,19 +68,19 @@ impl Figures {
             coalesced: Family::default(),
             dropped: Family::default(),
         };
+        // Its names begin with `host_` already.
         let mut all = registry.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = all.sub_registry_with_prefix("host");
-        own.register("instances_started", "Instances that were started", figures.started.clone());
-        own.register("instances_ended", "Instances that ended, by why", figures.ended.clone());
-        own.register("calls", "Calls into guests, by outcome", figures.calls.clone());
-        own.register("call_seconds", "How long calls into guests took", figures.seconds.clone());
-        own.register("samples_delivered", "OPC UA samples that guests accepted", figures.delivered.clone());
-        own.register(
+        all.register("instances_started", "Instances that were started", figures.started.clone());
+        all.register("instances_ended", "Instances that ended, by why", figures.ended.clone());
+        all.register("calls", "Calls into guests, by outcome", figures.calls.clone());
+        all.register("call_seconds", "How long calls into guests took", figures.seconds.clone());
+        all.register("samples_delivered", "OPC UA samples that guests accepted", figures.delivered.clone());
+        all.register(
             "samples_coalesced",
             "Samples that gave way to a newer one in the queue",
             figures.coalesced.clone(),
         );
-        own.register("samples_dropped", "Samples that a full queue lost", figures.dropped.clone());
+        all.register("samples_dropped", "Samples that a full queue lost", figures.dropped.clone());
         drop(all);
         figures
     }

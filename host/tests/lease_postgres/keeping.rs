@@ -1,0 +1,255 @@
+//! The keeper with a real database: one holder at a time, which ends in time, and a role that is always competed for again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use host::clock::BootInstant;
+use host::identity::{BootId, Holder};
+use host::lease::keeper::{self, KeeperHandle, RestartError, Snapshot};
+use host::lease::postgres::Me;
+use host::lease::single::SinglePostgres;
+use host::lease::{Cause, Held, LeaseStore};
+use sqlx::Executor;
+use tokio::sync::mpsc;
+
+use crate::ground::{Ground, key, store_at};
+use crate::proxy::Proxy;
+
+const LEASE: Duration = Duration::from_secs(3);
+/// Nothing here takes this long unless it never happens.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Keeper {
+    handle: KeeperHandle,
+    granted: mpsc::Receiver<Held>,
+}
+
+impl Keeper {
+    fn at(url: &str, name: &str) -> Self {
+        let me = Holder { node: name.parse().unwrap(), boot: BootId::random() };
+        Self::with(Arc::new(store_at(url, me.clone(), Some(LEASE))), me)
+    }
+
+    fn with(store: Arc<dyn LeaseStore>, me: Holder) -> Self {
+        let (handle, granted) = keeper::start(keeper::Settings { store, me, roles: vec![key("reader")] }).unwrap();
+        Self { handle, granted }
+    }
+
+    async fn held(&mut self) -> Held {
+        tokio::time::timeout(PATIENCE, self.granted.recv()).await.unwrap().unwrap()
+    }
+
+    /// Waits until the snapshot says so.
+    async fn says(&self, what: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        let mut snapshot = self.handle.snapshot();
+        tokio::time::timeout(PATIENCE, snapshot.wait_for(|now| what(now))).await.unwrap().unwrap().clone()
+    }
+}
+
+async fn is_lost(held: &Held) {
+    tokio::time::timeout(PATIENCE, held.lost()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_standby_takes_over_only_after_the_holder_that_went_silent_has_fenced_itself() {
+    let ground = Ground::new().await;
+    let cable = Proxy::to(ground.server.port()).await;
+    let mut a = Keeper::at(&cable.url(), "a");
+    let old = a.held().await;
+    let mut b = Keeper::at(&ground.server.url(), "b");
+    b.says(|now| now.seen.contains_key(&key("reader"))).await;
+    cable.freeze();
+    let new = b.held().await;
+    assert!(old.check().is_err(), "the old holder has stopped by itself");
+    assert!(new.epoch() > old.epoch());
+    assert!(new.hold_back().is_some(), "what it may still do is waited for");
+    is_lost(&old).await;
+    let (a, b) = (a.says(|now| now.demotions == 1).await, b.says(|now| now.takeovers == 1).await);
+    assert!(a.held.is_empty() && a.last_error.is_some(), "{a:?}");
+    assert_eq!((b.held, b.demotions), (vec![key("reader")], 0));
+}
+
+#[tokio::test]
+async fn a_holder_fences_itself_three_quarters_after_its_last_confirmed_renewal_was_sent_though_the_store_never_answers()
+ {
+    let ground = Ground::new().await;
+    let cable = Proxy::to(ground.server.port()).await;
+    let mut a = Keeper::at(&cable.url(), "a");
+    let old = a.held().await;
+    cable.freeze();
+    let frozen = BootInstant::now();
+    is_lost(&old).await;
+    assert!(old.deadline() <= frozen + LEASE * 3 / 4, "a renewal that was confirmed had been sent by then");
+    // Losing a lease is not an error: the role is competed for again.
+    cable.thaw();
+    let new = a.held().await;
+    assert!(new.epoch() > old.epoch());
+    a.says(|now| now.last_error.is_none()).await;
+}
+
+#[tokio::test]
+async fn the_self_fence_counts_from_the_question_and_the_hold_back_from_the_answer() {
+    let ground = Ground::new().await;
+    ground.node("z").take("reader").await;
+    ground.expire().await;
+    let mut other = ground.session().await;
+    other.execute("BEGIN; SELECT FROM plant_fences FOR UPDATE").await.unwrap();
+    let mut a = Keeper::at(&ground.server.url(), "a");
+    ground
+        .until(
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%plant_acquire%' AND wait_event_type = 'Lock'",
+            1,
+        )
+        .await;
+    let asked = BootInstant::now();
+    tokio::time::sleep(LEASE / 10).await;
+    let answered = BootInstant::now();
+    other.execute("COMMIT").await.unwrap();
+    let held = a.held().await;
+    // Unless the question had to be asked again, which this machine may be slow enough for.
+    if ground.number("SELECT count(*) FROM plant_takeovers").await == 2 && held.epoch().number == 2 {
+        assert!(
+            held.deadline() <= asked + LEASE * 3 / 4 || held.deadline() > answered + LEASE * 3 / 4,
+            "renewed, or from the question"
+        );
+    }
+    let left = held.hold_back().unwrap();
+    assert!(left + BootInstant::now().since(answered) >= LEASE, "{left:?}");
+}
+
+#[tokio::test]
+async fn a_released_role_is_taken_by_another_and_left_alone_while_it_cools_down_here() {
+    let ground = Ground::new().await;
+    let mut a = Keeper::at(&ground.server.url(), "a");
+    let first = a.held().await;
+    let mut b = Keeper::at(&ground.server.url(), "b");
+    b.says(|now| now.seen.contains_key(&key("reader"))).await;
+    a.handle.release(&first, true, Cause::Yield, Some(PATIENCE * 10)).await;
+    assert!(first.check().is_err());
+    let second = b.held().await;
+    assert_eq!(second.hold_back(), None);
+    b.handle.release(&second, true, Cause::Release, None).await;
+    // It is b that takes it again.
+    b.held().await;
+    assert!(a.granted.try_recv().is_err());
+    assert_eq!(b.says(|now| now.takeovers > 0).await.takeovers, 1);
+}
+
+#[tokio::test]
+async fn a_restart_ends_the_old_proof_and_the_new_one_is_renewed() {
+    let ground = Ground::new().await;
+    let mut a = Keeper::at(&ground.server.url(), "a");
+    let old = a.held().await;
+    let new = a.handle.restart(&old).await.unwrap();
+    assert!(old.check().is_err() && new.epoch() > old.epoch());
+    assert_eq!(a.handle.restart(&old).await.unwrap_err(), RestartError::Lost);
+    let first_deadline = new.deadline();
+    let start = BootInstant::now();
+    while new.deadline() == first_deadline {
+        assert!(BootInstant::now().since(start) < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    new.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_has_withdrawn_does_not_take_again_what_it_gives_back() {
+    let ground = Ground::new().await;
+    let mut a = Keeper::at(&ground.server.url(), "a");
+    let held = a.held().await;
+    a.handle.withdraw().await;
+    held.check().unwrap();
+    a.handle.release(&held, true, Cause::Release, None).await;
+    let mut b = Keeper::at(&ground.server.url(), "b");
+    assert_eq!(b.held().await.hold_back(), None);
+    a.handle.shutdown().await;
+    assert!(a.granted.recv().await.is_none());
+    assert_eq!(ground.number("SELECT count(*) FROM plant_nodes").await, 1, "it has left");
+}
+
+#[tokio::test]
+async fn a_shutdown_gives_back_what_is_still_held_and_holds_effects_back() {
+    let ground = Ground::new().await;
+    let mut a = Keeper::at(&ground.server.url(), "a");
+    let held = a.held().await;
+    a.handle.shutdown().await;
+    assert!(held.check().is_err());
+    let grant = ground.node_at("b", &ground.server.url(), Some(LEASE)).take("reader").await;
+    assert_eq!(grant.cause, Cause::Release);
+    assert!(grant.hold_back > Duration::ZERO, "nobody said that it was clean");
+}
+
+#[tokio::test]
+async fn a_keeper_whose_handle_is_gone_ends_what_it_held() {
+    let ground = Ground::new().await;
+    let Keeper { handle, mut granted } = Keeper::at(&ground.server.url(), "a");
+    let held = granted.recv().await.unwrap();
+    drop(handle);
+    is_lost(&held).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_nobody_takes_from_the_keeper_is_given_back() {
+    let ground = Ground::new().await;
+    let Keeper { handle: _handle, granted } = Keeper::at(&ground.server.url(), "a");
+    drop(granted);
+    ground.until("SELECT count(*) FROM plant_leases WHERE node IS NULL", 1).await;
+    assert_eq!(Keeper::at(&ground.server.url(), "b").held().await.hold_back(), None);
+}
+
+#[tokio::test]
+async fn a_keeper_that_can_not_reach_its_store_says_so_and_goes_on_trying() {
+    let mut ground = Ground::new().await;
+    ground.server.kill().unwrap();
+    let mut a = Keeper::at(&ground.server.url(), "a");
+    a.says(|now| now.last_error.as_ref().is_some_and(|error| error.contains("nothing listens at"))).await;
+    ground.server.run().unwrap();
+    a.held().await.check().unwrap();
+    a.says(|now| now.last_error.is_none() && now.last_renew_ms > 0).await;
+}
+
+#[tokio::test]
+async fn a_second_process_of_one_name_is_refused_and_the_first_goes_on() {
+    let ground = Ground::new().await;
+    let mut first = Keeper::at(&ground.server.url(), "a");
+    let held = first.held().await;
+    let mut second = Keeper::at(&ground.server.url(), "a");
+    let sentence = tokio::time::timeout(PATIENCE, second.handle.refused()).await.unwrap();
+    assert!(sentence.starts_with("a node named a is running already, at http://plant-a:8080"), "{sentence}");
+    assert!(second.granted.try_recv().is_err());
+    held.check().unwrap();
+}
+
+#[tokio::test]
+async fn after_a_fail_over_everything_that_was_held_ends_and_is_acquired_anew() {
+    let mut ground = Ground::new().await;
+    let mut a = Keeper::at(&ground.server.url(), "a");
+    let old = a.held().await;
+    ground.promote().await;
+    is_lost(&old).await;
+    let new = a.held().await;
+    assert_eq!((old.epoch().timeline, new.epoch().timeline), (1, 2));
+    assert!(new.hold_back().is_some());
+}
+
+#[tokio::test]
+async fn a_node_without_redundancy_ends_everything_when_another_has_its_database() {
+    let ground = Ground::new().await;
+    let holder = Holder { node: "a".parse().unwrap(), boot: BootId::random() };
+    let store = host::config::Store::Postgres { urls: vec![ground.server.url()], migrate_url: None };
+    let me = Me { holder: holder.clone(), address: "http://plant-a:8080".to_owned() };
+    let mut a = Keeper::with(Arc::new(SinglePostgres::new(&store, me).unwrap()), holder);
+    let held = a.held().await;
+    assert_eq!(held.deadline(), BootInstant::NEVER);
+    // Another's session waits for the lock, and so is the first to have it.
+    let mut other = ground.session().await;
+    let waiting = tokio::spawn(async move {
+        other.execute("SELECT pg_advisory_lock(objid::bigint | (classid::bigint << 32)) FROM pg_locks WHERE locktype = 'advisory'").await.unwrap();
+        other
+    });
+    ground.until("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 1).await;
+    ground.run("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted").await;
+    let _session = waiting.await.unwrap();
+    is_lost(&held).await;
+    tokio::time::timeout(PATIENCE, a.handle.refused()).await.unwrap();
+}

@@ -1,0 +1,87 @@
+//! One takeover: the holder is ended in one of three ways, the standby reads on, and the old holder comes back as a standby.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::plant::{role, wait_until_reading};
+use crate::process::wait_until;
+use crate::watch::Watch;
+use crate::{Node, Plant};
+
+/// How the holder is ended, and what becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// `kill -9`, then started again.
+    Killed,
+    /// SIGTERM, then started again.
+    Stopped,
+    /// SIGSTOP until the other has taken over, then SIGCONT.
+    Frozen,
+}
+
+/// One takeover, in leases.
+#[derive(Debug, Clone, Copy)]
+pub struct Takeover {
+    /// From the holder's end until the standby's instance ran.
+    pub from_end: f64,
+    /// The same from the holder's last renewal, as the standby knew it.
+    pub from_last_renewal: f64,
+}
+
+/// How many takeovers a series has: `PLANT_ROUNDS`, else so many.
+#[must_use]
+pub fn rounds(otherwise: usize) -> usize {
+    std::env::var("PLANT_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Ends the holder, waits until the standby reads, and brings the old holder back as a standby.
+///
+/// # Errors
+/// When any of it does not happen in time, or the old holder does not end as it was told.
+pub fn take_over(
+    plant: &Plant,
+    end: End,
+    holder: &mut Node,
+    standby: &Node,
+    watch: &mut Watch,
+) -> anyhow::Result<Takeover> {
+    let lease = plant.lease().as_secs_f64();
+    let before = role(standby, "reader")?;
+    let number = |of: &Value, key: &str| of.get(key).and_then(Value::as_f64).unwrap_or_default();
+    let since_renewal = lease - number(&before, "expires_in_ms") / 1000.0;
+    let ended = Instant::now();
+    match end {
+        End::Killed => holder.signal(Signal::KILL)?,
+        End::Stopped => holder.signal(Signal::TERM)?,
+        End::Frozen => holder.signal(Signal::STOP)?,
+    }
+    wait_until_reading(standby, standby.name())?;
+    let from_end = ended.elapsed().as_secs_f64();
+    let after = role(standby, "reader")?;
+    ensure!(number(&after, "epoch") > number(&before, "epoch"), "the epoch did not grow: {before} {after}");
+    if end == End::Frozen {
+        watch.waking(holder);
+        holder.signal(Signal::CONT)?;
+        wait_until("the thawed node has dropped its instance", Duration::from_secs(20), || {
+            Ok(holder.instances("reader").is_ok_and(|instances| instances == 0))
+        })?;
+        watch.awake(holder);
+    } else {
+        let code = holder.wait(Duration::from_secs(20))?;
+        ensure!(code == (end == End::Stopped).then_some(0), "the old holder ended with {code:?}: {}", holder.log());
+        *holder = plant.node(holder.name())?;
+        watch.started(holder);
+    }
+    Ok(Takeover { from_end: from_end / lease, from_last_renewal: (from_end + since_renewal) / lease })
+}
+
+/// Prints what a series of takeovers took.
+pub fn report(end: End, takeovers: &[Takeover], samples: usize) {
+    println!("{end:?}: {} takeovers, {samples} samples of the nodes' instances; in leases:", takeovers.len());
+    for takeover in takeovers {
+        println!("  {:.2} from the end, {:.2} from the last renewal", takeover.from_end, takeover.from_last_renewal);
+    }
+}
