@@ -1,7 +1,7 @@
 //! Metrics, as text that Prometheus reads.
 //!
-//! One registry, whose names begin with `host_`; other modules register their families into it. No machine's or tag's name is a label:
-//! a plant has thousands, and each would be a series.
+//! One registry: the host's own names begin with `host_`, those of a role with `role_`; other modules register their families into it. No
+//! machine's or tag's name is a label: a plant has thousands, and each would be a series.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,7 +56,7 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let metrics = Self {
-            registry: Arc::new(Mutex::new(Registry::with_prefix("host"))),
+            registry: Arc::new(Mutex::new(Registry::default())),
             requests: Family::default(),
             seconds: Histogram::new([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0]),
             reachable: Gauge::default(),
@@ -77,7 +77,7 @@ impl Metrics {
         metrics
     }
 
-    /// The registry itself, for those that register while the node runs.
+    /// The registry itself, without a prefix, for those that register while the node runs.
     #[must_use]
     pub fn registry(&self) -> Arc<Mutex<Registry>> {
         self.registry.clone()
@@ -85,7 +85,8 @@ impl Metrics {
 
     /// Lets another module register its families; their names get the prefix `host_`.
     pub fn register(&self, families: impl FnOnce(&mut Registry)) {
-        families(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut all = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        families(all.sub_registry_with_prefix("host"));
     }
 
     /// All of it, as text.
