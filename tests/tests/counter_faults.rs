@@ -137,10 +137,11 @@ fn a_spike_that_comes_back_is_dropped() -> anyhow::Result<()> {
     wait_until("the jump is seen and held", Duration::from_secs(20), || {
         Ok(production(&node, "CAP01", "owed")? == 100_000)
     })?;
-    simulator.resume()?;
     wait_until("the spike is noted", Duration::from_secs(30), || {
         Ok(anomalies(&node)?.iter().any(|anomaly| text(anomaly, "kind") == "spike"))
     })?;
+    simulator.resume()?;
+    counts_go_on(&node)?;
     simulator.pause()?;
     wait_until_booked(&node, &simulator.truth()?)
 }
