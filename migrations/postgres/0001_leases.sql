@@ -1,5 +1,14 @@
 -- Who is there, who may work, and at which epoch.
 
+-- Which history of which database this is. A promoted standby begins a new timeline; a restored dump has another system identifier.
+CREATE FUNCTION plant_timeline() RETURNS integer
+    LANGUAGE sql VOLATILE
+    AS $$ SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer $$;
+
+CREATE FUNCTION plant_system() RETURNS bigint
+    LANGUAGE sql VOLATILE
+    AS $$ SELECT system_identifier FROM pg_control_system() $$;
+
 -- One row for each node's newest boot.
 CREATE TABLE plant_nodes (
     node         text        PRIMARY KEY,
@@ -14,7 +23,7 @@ CREATE TABLE plant_nodes (
 CREATE TABLE plant_fences (
     role               text        NOT NULL,
     partition          text        NOT NULL,
-    system_identifier  bigint      NOT NULL DEFAULT 0,
+    system_identifier  bigint      NOT NULL DEFAULT plant_system(),
     timeline           integer     NOT NULL,
     epoch              bigint      NOT NULL,
     node               text,
@@ -67,15 +76,6 @@ CREATE TABLE plant_role_reports (
     PRIMARY KEY (role, partition, node)
 );
 
--- Which history of which database this is. A promoted standby begins a new timeline; a restored dump has another system identifier.
-CREATE FUNCTION plant_timeline() RETURNS integer
-    LANGUAGE sql VOLATILE
-    AS $$ SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer $$;
-
-CREATE FUNCTION plant_system() RETURNS bigint
-    LANGUAGE sql VOLATILE
-    AS $$ SELECT system_identifier FROM pg_control_system() $$;
-
 -- Milliseconds from `instant` until `until`, also for infinity.
 CREATE FUNCTION plant_milliseconds_until(until timestamptz, instant timestamptz) RETURNS bigint
     LANGUAGE sql IMMUTABLE
@@ -93,7 +93,7 @@ BEGIN
     -- Whoever raises the epoch waits for this lock, and so for this commit.
     PERFORM FROM plant_fences f
       WHERE f.role = p_role AND f.partition = p_partition
-        AND f.timeline = p_timeline AND f.epoch = p_epoch AND f.boot_id = p_boot
+        AND f.system_identifier = plant_system() AND f.timeline = p_timeline AND f.epoch = p_epoch AND f.boot_id = p_boot
         FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'lease-lost: % is not at epoch % of boot % any more', p_role, p_epoch, p_boot USING ERRCODE = '40001';
@@ -159,9 +159,9 @@ BEGIN
         cause := 'restart';
         granted := mine AND fence.timeline = p_seen_timeline AND lease.epoch = p_seen_epoch AND lease.expires_at > instant;
     ELSIF NOT present THEN
-        -- Nobody ever held it; or the row was deleted, and whoever held it is unknown and may still act.
-        unclean := fence.epoch > 0;
-        cause := CASE WHEN unclean THEN 'expiry' ELSE 'start' END;
+        -- Nobody ever held it; or the row was deleted, and whoever held it is unknown and may still act. Which of the two it is, the
+        -- database cannot know.
+        cause := CASE WHEN greatest(fence.epoch, p_at_least) > 0 THEN 'expiry' ELSE 'start' END;
         granted := true;
     ELSIF lease.node IS NULL THEN
         -- An unclean release has left its hold-back behind.
@@ -189,7 +189,8 @@ BEGIN
     END IF;
 
     -- On another history of the database the last writes may be missing: nothing is known to have ended cleanly.
-    unclean := unclean OR fence.timeline <> line OR fence.system_identifier <> system;
+    -- Neither where the fence is new: what an earlier one held back is forgotten with it.
+    unclean := unclean OR fence.epoch = 0 OR fence.timeline <> line OR fence.system_identifier <> system;
     -- From this takeover on, for a whole lease, and never less than what an earlier one said: later holders inherit it.
     IF unclean AND p_lease_ms IS NOT NULL THEN
         fence.effects_not_before := greatest(fence.effects_not_before, instant + length);

@@ -41,7 +41,8 @@ impl SingleSqlite {
 
     /// Takes the lock beside the database. The kernel lets go of it when this process ends, however it ends.
     fn lock(&self) -> Result<File, LeaseError> {
-        let mut path = self.file.clone().into_os_string();
+        // By its real path: two names of one file are one database.
+        let mut path = self.file.canonicalize().unwrap_or_else(|_| self.file.clone()).into_os_string();
         path.push(".lock");
         let beside = PathBuf::from(&path);
         let cannot = |error: std::io::Error| {

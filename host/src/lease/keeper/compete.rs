@@ -52,6 +52,7 @@ async fn look_and_take(shared: &Arc<Shared>) -> Result<Duration, LeaseError> {
         return Ok(look_again);
     }
     let seen = shared.store.observe(&wanted).await?;
+    let mut failed = None;
     for key in wanted {
         let now = seen.iter().find(|seen| seen.key == key);
         let unchanged = now.map(|seen| remember(shared, seen));
@@ -65,15 +66,17 @@ async fn look_and_take(shared: &Arc<Shared>) -> Result<Duration, LeaseError> {
         // Only what has not changed for a whole lease, or never expires, is taken on the strength of that.
         let as_seen =
             unchanged.as_ref().filter(|unchanged| outlived(shared, unchanged)).map(|unchanged| &unchanged.seen);
-        match shared.store.acquire(&key, as_seen).await? {
-            Acquired::Granted(grant) => shared.grant(grant).await,
-            Acquired::Taken(seen) => {
+        match shared.store.acquire(&key, as_seen).await {
+            Ok(Acquired::Granted(grant)) => shared.grant(grant).await,
+            Ok(Acquired::Taken(seen)) => {
                 remember(shared, &seen);
             }
+            // One role whose fence is stuck must not keep the others from being taken.
+            Err(error) => failed = Some(error),
         }
     }
     shared.show();
-    Ok(look_again)
+    failed.map_or(Ok(look_again), Err)
 }
 
 /// The roles to compete for now, and when at the latest there may be more.

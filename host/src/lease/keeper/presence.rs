@@ -17,7 +17,12 @@ pub(super) async fn be_present(shared: Arc<Shared>) {
         tokio::time::sleep(shared.period()).await;
         match shared.store.heartbeat().await {
             Ok(()) => {}
-            Err(LeaseError::Refused(sentence)) => return shared.refuse(&sentence),
+            // A database that failed over may show an old boot of ours for a while: as at the start, only what lasts counts.
+            Err(LeaseError::Refused(_)) => {
+                if !register(&shared).await {
+                    return;
+                }
+            }
             Err(error) => shared.failed(&error),
         }
     }
