@@ -44,20 +44,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_process_on_the_file_is_refused_with_the_file_and_the_process_that_has_it() {
-        let (directory, pool) = file().await;
-        let (first, second) = (node("a", directory.path(), &pool), node("b", directory.path(), &pool));
-        first.register().await.unwrap();
-        first.register().await.unwrap();
-        let Err(LeaseError::Refused(sentence)) = second.register().await else { panic!("it was let in") };
-        let wanted = format!("the database {} is in use", directory.path().join("plant.db").display());
-        assert!(sentence.starts_with(&wanted), "{sentence}");
-        assert!(sentence.contains(&format!("(process {})", std::process::id())), "{sentence}");
-        drop(first);
-        second.register().await.unwrap();
-    }
-
-    #[tokio::test]
     async fn every_instance_has_an_epoch_of_its_own_across_restarts_and_releases_and_processes() {
         let (directory, pool) = file().await;
         let first = node("a", directory.path(), &pool);

@@ -32,7 +32,7 @@ impl Postgres {
     /// When PostgreSQL is not installed or does not start; the server's log is in the error.
     pub fn start_with(fsync: bool) -> anyhow::Result<Self> {
         let directory = TempDir::with_prefix("plant-pg-")?;
-        let mut server = Self { directory, server: None, port: free_port()?, fsync };
+        let mut server = Self { directory, server: None, port: 0, fsync };
         own_by_postgres(server.path())?;
         let mut initdb = server.as_postgres("initdb", "TERM")?;
         initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "--no-instructions", "-E", "UTF8"]);
@@ -40,8 +40,20 @@ impl Postgres {
         if !made.status.success() {
             bail!("initdb failed: {}", String::from_utf8_lossy(&made.stderr));
         }
-        server.run()?;
+        server.run_on_a_free_port()?;
         Ok(server)
+    }
+
+    /// A port that was free a moment ago may be another test's by now.
+    fn run_on_a_free_port(&mut self) -> anyhow::Result<()> {
+        for _ in 0..5 {
+            self.port = free_port()?;
+            match self.run() {
+                Err(error) if format!("{error:#}").contains("Address already in use") => {}
+                outcome => return outcome,
+            }
+        }
+        bail!("five ports in a row were taken by others before PostgreSQL could listen there")
     }
 
     /// The URL of its database.
@@ -84,12 +96,16 @@ impl Postgres {
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
         command.args(["-c", "max_connections=200", "-c", if self.fsync { "fsync=on" } else { "fsync=off" }]);
         command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null());
-        self.server = Some(command.spawn().context("postgres")?);
+        let mut child = command.spawn().context("postgres")?;
         let ready = wait_until("PostgreSQL accepts connections", Duration::from_secs(60), || {
-            let port = self.port.to_string();
+            if let Some(status) = child.try_wait()? {
+                bail!("PostgreSQL ended: {status}");
+            }
+            // Through the socket in its own directory: on the port another server might answer.
             let mut ask = Command::new(binary("pg_isready")?);
-            Ok(ask.args(["-q", "-h", "127.0.0.1", "-p", &port]).status()?.success())
+            Ok(ask.arg("-q").arg("-h").arg(self.path()).args(["-p", &self.port.to_string()]).status()?.success())
         });
+        self.server = Some(child);
         ready.with_context(|| std::fs::read_to_string(self.path().join("log")).unwrap_or_default())
     }
 

@@ -33,12 +33,19 @@ pub fn acquire(world: &mut World, rules: Rules, boot: u8, asking: Asking) -> (Op
         (_, None) => (true, rules.on(Rule::MissingIsUnknown)),
         (_, Some(Row { holder: None, .. })) => (true, false),
         (why, Some(row @ Row { holder: Some(holder), .. })) => {
-            let seen = why == Why::Unchanged(Epoch { number: row.epoch, ..database.fence }, row.renewed);
-            (row.expires <= now || mine(holder) || seen, true)
+            let seen = match why {
+                Why::Unchanged(epoch, renewed) => {
+                    (epoch, renewed) == (database.fence, row.renewed) || !rules.on(Rule::ComparedUnderLock)
+                }
+                _ => false,
+            };
+            let own = holder == boot && !rules.on(Rule::OwnIsHeldBack);
+            (row.expires <= now || mine(holder) || seen, !own)
         }
     };
-    let floor =
-        if rules.on(Rule::EpochOutlivesRow) { database.fence.number } else { database.row.map_or(0, |row| row.epoch) };
+    let floor = database.row.map_or(0, |row| row.epoch);
+    let floor = if rules.on(Rule::EpochOutlivesRow) { database.fence.number.max(floor) } else { floor };
+    let floor = if rules.on(Rule::AboveAllSeen) { floor.max(asking.at_least) } else { floor };
     let epoch = Epoch { timeline: history, number: floor + 1 };
     if !free || epoch.number > world.left.highest_epoch {
         return (None, None);

@@ -1,7 +1,7 @@
 //! What goes wrong around the processes.
 
 use crate::search::{Found, Step};
-use crate::world::{Boot, Message, World};
+use crate::world::{Boot, Epoch, Message, World};
 
 pub fn steps(world: &World, found: &mut Found) {
     if world.now < world.left.last_tick {
@@ -21,6 +21,16 @@ pub fn steps(world: &World, found: &mut Found) {
         found.then(world, Step("somebody deletes the lease row", 0), |next| {
             next.left.deletions -= 1;
             next.database.row = None;
+            next.tampered = true;
+            None
+        });
+    }
+    if world.left.wipes > 0 && world.database.row.is_some_and(|row| row.holder.is_some()) {
+        found.then(world, Step("somebody deletes the lease and the fence", 0), |next| {
+            next.left.wipes -= 1;
+            next.database.row = None;
+            next.database.fence = Epoch::default();
+            next.database.boot = None;
             next.tampered = true;
             None
         });
@@ -58,6 +68,7 @@ fn crashed(boot: &Boot) -> Boot {
         commit: left(boot.commit),
         release: boot.release,
         effect: boot.effect,
+        late_effect: boot.late_effect,
         ..Boot::default()
     }
 }

@@ -33,10 +33,12 @@ mod tests {
         effects_take_time: false,
         lost_answers: false,
         no_renewals: false,
+        watched: false,
         crashes: 0,
         traps: 0,
         releases: 0,
         deletions: 0,
+        wipes: 0,
         fail_overs: 0,
         clock_step: 0,
     };
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn if_an_unchanged_lease_were_not_taken_a_promoted_clock_that_is_behind_would_leave_the_role_unheld() {
         // A crashed holder, and a database whose clock is two leases behind.
-        let plan = Plan { boots: 2, clock_step: -2 * LEASE, highest_epoch: 9, ..TWO };
+        let plan = Plan { boots: 2, watched: true, clock_step: -2 * LEASE, highest_epoch: 9, ..TWO };
         let mut world = World::new(plan);
         assert!(ticks_until_held(world, ALL, LEASE).is_some(), "somebody takes it at the start");
         let row = world.database.row.as_mut().unwrap();
@@ -141,6 +143,24 @@ mod tests {
         assert!(within <= LEASE + 1, "{within} ticks");
         let without = ticks_until_held(world, Rules(Some(Rule::UnchangedIsExpired)), 2 * LEASE);
         assert_eq!(without, None);
+    }
+
+    #[test]
+    fn if_the_database_did_not_compare_what_was_seen_a_lease_would_be_taken_that_was_just_renewed() {
+        let plan = Plan { watched: true, effects: true, last_tick: 4, highest_epoch: 2, ..TWO };
+        needed(Rule::ComparedUnderLock, plan, Violation::EffectPastLease);
+    }
+
+    #[test]
+    fn if_a_node_were_not_held_back_by_itself_its_successor_would_overtake_its_effect() {
+        let plan = Plan { boots: 1, effects: true, effects_take_time: true, last_tick: 3, highest_epoch: 2, ..TWO };
+        needed(Rule::OwnIsHeldBack, plan, Violation::OldEffect);
+    }
+
+    #[test]
+    fn if_nobody_remembered_epochs_a_wiped_table_would_issue_them_again() {
+        let plan = Plan { boots: 1, wipes: 1, last_tick: 4, ..TWO };
+        needed(Rule::AboveAllSeen, plan, Violation::EpochTwice);
     }
 
     #[test]
@@ -198,7 +218,7 @@ mod tests {
             highest_epoch: 9,
             ..TWO
         };
-        let fail_over = Plan { deletions: 0, fail_overs: 1, clock_step: -LEASE, ..everything };
+        let fail_over = Plan { deletions: 0, fail_overs: 1, clock_step: -LEASE, watched: true, ..everything };
         for (seed, plan) in [(1, everything), (2, fail_over)] {
             if let End::Broken(violation, way) = random(plan, ALL, seed, 1_500, 150) {
                 panic!("{violation:?}: {way:#?}");

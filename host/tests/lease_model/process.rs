@@ -66,6 +66,12 @@ fn land(world: &World, boot: u8, state: &Boot, found: &mut Found) {
             effect(next, tenure)
         });
     }
+    if let Some(tenure) = state.late_effect {
+        found.then(world, Step("an effect of an earlier tenure comes out", boot), |next| {
+            next.boots[usize::from(boot)].late_effect = None;
+            effect(next, tenure)
+        });
+    }
 }
 
 fn effect(world: &mut World, tenure: u8) -> Option<Violation> {
@@ -115,13 +121,13 @@ fn take(world: &World, rules: Rules, boot: u8, state: &Boot, found: &mut Found) 
         && let Some(why) = reason(world, rules, boot, state)
     {
         found.then(world, Step("asks for the lease", boot), |next| {
-            next.boots[at].asking = Message::Sent(Asking { sent: world.now, why });
+            next.boots[at].asking = Message::Sent(Asking { sent: world.now, why, at_least: state.known });
             None
         });
     }
     if let Some(row) = database.row
         && state.tenure.is_none()
-        && world.left.clock_step != 0
+        && world.left.watched
         && state.seen.is_none_or(|(epoch, renewed, _)| (epoch, renewed) != (database.fence, row.renewed))
     {
         found.then(world, Step("looks at the lease", boot), |next| {
@@ -140,6 +146,7 @@ fn take(world: &World, rules: Rules, boot: u8, state: &Boot, found: &mut Found) 
             });
             next.boots[at].asking = Message::None;
             next.boots[at].tenure = tenure.or(state.tenure);
+            next.boots[at].known = answer.map_or(state.known, |granted| granted.epoch.number);
             None
         });
     }
@@ -169,10 +176,13 @@ fn reason(world: &World, rules: Rules, boot: u8, state: &Boot) -> Option<Why> {
 fn work(world: &World, boot: u8, state: &Boot, found: &mut Found) {
     let at = usize::from(boot);
     let Some(tenure) = state.tenure.filter(|tenure| world.now < tenure.deadline) else { return };
-    if world.left.effects && world.now >= tenure.effects_from && state.effect.is_none() {
+    let earlier = state.effect.is_some_and(|effect| effect != tenure.number) && state.late_effect.is_none();
+    if world.left.effects && world.now >= tenure.effects_from && (state.effect.is_none() || earlier) {
         if world.left.effects_take_time {
             found.then(world, Step("checks its lease for an effect", boot), |next| {
-                next.boots[at].effect = Some(tenure.number);
+                let boot = &mut next.boots[at];
+                boot.late_effect = state.effect.or(state.late_effect);
+                boot.effect = Some(tenure.number);
                 None
             });
         } else if world.effect_of != tenure.number {
@@ -224,7 +234,8 @@ fn give_back(world: &World, rules: Rules, boot: u8, state: &Boot, found: &mut Fo
             boot.commit = abandoned;
             if rules.on(Rule::StartRaisesEpoch) {
                 boot.tenure = None;
-                boot.asking = Message::Sent(Asking { sent: world.now, why: Why::Restart(tenure.epoch) });
+                boot.asking =
+                    Message::Sent(Asking { sent: world.now, why: Why::Restart(tenure.epoch), at_least: state.known });
             } else {
                 boot.tenure = Some(Tenure { base: None, ..tenure });
             }
@@ -234,7 +245,7 @@ fn give_back(world: &World, rules: Rules, boot: u8, state: &Boot, found: &mut Fo
     if world.left.releases > 0 && state.release.is_none() {
         found.then(world, Step("drops its instance and releases the lease", boot), |next| {
             next.left.releases -= 1;
-            let clean = state.effect.is_none() || !rules.on(Rule::UnansweredIsUnclean);
+            let clean = (state.effect.is_none() && state.late_effect.is_none()) || !rules.on(Rule::UnansweredIsUnclean);
             let boot = &mut next.boots[at];
             boot.commit = abandoned;
             boot.tenure = None;

@@ -39,6 +39,12 @@ pub enum Rule {
     CountFromSending,
     /// A lease seen unchanged for a whole lease may be taken.
     UnchangedIsExpired,
+    /// That it is unchanged is compared by the database, as it hands the lease over.
+    ComparedUnderLock,
+    /// A node that takes its own lease again is held back like another.
+    OwnIsHeldBack,
+    /// An epoch is above all that whoever asks has seen.
+    AboveAllSeen,
 }
 
 /// All rules but those that are off.
@@ -127,6 +133,7 @@ pub enum Why {
 pub struct Asking {
     pub sent: i8,
     pub why: Why,
+    pub at_least: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -172,6 +179,10 @@ pub struct Boot {
     pub release: Option<Release>,
     /// The tenure that an effect was checked for and that has not come out yet.
     pub effect: Option<u8>,
+    /// The same, of an earlier tenure.
+    pub late_effect: Option<u8>,
+    /// The highest epoch that it was granted.
+    pub known: u8,
     /// The lease as it was seen last, and since when.
     pub seen: Option<(Epoch, i8, i8)>,
 }
@@ -191,10 +202,14 @@ pub struct Plan {
     pub effects_take_time: bool,
     pub lost_answers: bool,
     pub no_renewals: bool,
+    /// Who does not hold the lease looks at it.
+    pub watched: bool,
     pub crashes: u8,
     pub traps: u8,
     pub releases: u8,
     pub deletions: u8,
+    /// Deletions of both rows.
+    pub wipes: u8,
     pub fail_overs: u8,
     /// The database's clock steps once by so much; at the fail-over, if there is one.
     pub clock_step: i8,

@@ -95,11 +95,6 @@ impl Ground {
         session
     }
 
-    /// What is committed.
-    pub async fn committed(&self) -> i64 {
-        self.number("SELECT count(*) FROM work").await
-    }
-
     /// Two histories: forgets what was written since `kept`, and goes on as a promoted standby does.
     pub async fn fail_over(&mut self, kept: &Copy) {
         self.pool.close().await;
@@ -166,14 +161,6 @@ impl Node {
     /// Takes a lease that is there to be taken.
     pub async fn take(&self, role: &str) -> Grant {
         granted(self.acquire(role).await)
-    }
-
-    /// Asks for a lease that is not to be had.
-    pub async fn refused(&self, role: &str) -> Seen {
-        match self.acquire(role).await {
-            Acquired::Taken(seen) => seen,
-            Acquired::Granted(grant) => panic!("{grant:?}"),
-        }
     }
 
     pub async fn observe(&self, role: &str) -> Seen {

@@ -1,4 +1,4 @@
-//! The lease protocol against a real PostgreSQL: each test is one rule, and fails without it.
+//! The keeper, and the histories of a database, against a real PostgreSQL. The protocol's rules one by one are in `lease_rules`.
 //!
 //! What takes a lease to happen in a plant (an expiry) is written into the row instead of waited for; what needs two histories of one
 //! database gets them, by a promotion.
@@ -6,22 +6,12 @@
 #[cfg(test)]
 mod acquiring;
 #[cfg(test)]
-mod committing;
-#[cfg(test)]
 mod ground;
 #[cfg(test)]
 mod histories;
-#[cfg(test)]
-mod holding_back;
 #[cfg(test)]
 mod keeping;
 #[cfg(test)]
 mod nodes;
 #[cfg(test)]
 mod proxy;
-#[cfg(test)]
-mod releasing;
-#[cfg(test)]
-mod renewing;
-#[cfg(test)]
-mod restarting;
