@@ -12,10 +12,10 @@ use anyhow::{Context, bail};
 use harness::Postgres;
 use host::capability::metrics::SharedRegistry;
 use host::config::Config;
+use host::lease::Held;
 use host::lease::keeper::{self, KeeperHandle};
 use host::lease::postgres::Me;
 use host::lease::single::SinglePostgres;
-use host::lease::Held;
 use host::opc::EventQueue;
 use host::role::State;
 use host::role::backoff::Budget;
@@ -69,9 +69,18 @@ async fn run() -> anyhow::Result<()> {
         theirs.push(b.rate);
     }
     check_books(&server.url(), &reader, &native).await?;
-    println!("native loop, median: {:.0} booked changes/s; load after: {}", figures::median(&theirs), conditions::load());
+    println!(
+        "native loop, median: {:.0} booked changes/s; load after: {}",
+        figures::median(&theirs),
+        conditions::load()
+    );
     figures::report("reader, median", figures::median(&ours), "booked changes/s", Bar::AtLeast(60_000.0));
-    figures::report("reader : native, medians", figures::median(&ours) / figures::median(&theirs), "", Bar::AtLeast(0.95));
+    figures::report(
+        "reader : native, medians",
+        figures::median(&ours) / figures::median(&theirs),
+        "",
+        Bar::AtLeast(0.95),
+    );
     println!("reader : native, median of the turns: {:.3}", figures::median(&ratios));
     Ok(())
 }

@@ -30,7 +30,9 @@ fn main() -> anyhow::Result<()> {
     conditions::print("end to end: `host run`, then the Python reader");
     let server = Postgres::start_with(true)?;
     runtime.block_on(conditions::print_postgres(&server.url()))?;
-    println!("   {COUNTERS} counters of `host simulate`, each changing {RATE} times a second, {STEADY:?} for each reader");
+    println!(
+        "   {COUNTERS} counters of `host simulate`, each changing {RATE} times a second, {STEADY:?} for each reader"
+    );
     let line = Simulator::start(&["--counters", &COUNTERS.to_string(), "--rate", &RATE.to_string()])?;
 
     let ours = {

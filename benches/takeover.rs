@@ -109,7 +109,10 @@ fn starts(server: &Postgres, line: &Simulator) -> anyhow::Result<()> {
         let mut node = node;
         node.wait(Duration::from_secs(20))?;
     }
-    println!("   {STARTS} nodes one after the other, five roles of five modules each; load after: {}", conditions::load());
+    println!(
+        "   {STARTS} nodes one after the other, five roles of five modules each; load after: {}",
+        conditions::load()
+    );
     figures::report("start of the process to /api/ready, median", figures::median(&took), "ms", Bar::Below(1000.0));
     println!("of its memory anonymous, median: {:.0} MB", figures::median(&anonymous));
     figures::report("resident with five roles, median", figures::median(&resident), "MB", Bar::Below(100.0));

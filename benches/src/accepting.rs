@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use host::clock::wall_nanos;
 use host::lease::Held;
-use host::store::{Array, Column, ColumnData, Database, DbError, Options, Params, Rowset, Statement, Transaction, Value};
+use host::store::{
+    Array, Column, ColumnData, Database, DbError, Options, Params, Rowset, Statement, Transaction, Value,
+};
 
 /// Knows so many machines, `LOAD0001` and so on, and nothing else.
 #[derive(Debug, Clone, Copy)]
@@ -36,9 +38,8 @@ impl Transaction for Open {
             return Ok(Rowset::default());
         }
         let column = |name: &str| Column { name: name.to_owned(), type_name: "text".to_owned() };
-        let row = |n: usize| {
-            vec![Value::Text(crate::ground::code(n)), Value::Int(i64::try_from(n).unwrap_or(i64::MAX))]
-        };
+        let row =
+            |n: usize| vec![Value::Text(crate::ground::code(n)), Value::Int(i64::try_from(n).unwrap_or(i64::MAX))];
         let rows = (1..=self.machines).map(row).collect();
         Ok(Rowset { columns: vec![column("code"), column("id")], rows })
     }
