@@ -68,8 +68,8 @@ impl Figures {
             coalesced: Family::default(),
             dropped: Family::default(),
         };
-        // Its names begin with `host_` already.
-        let mut all = registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = registry.sub_registry_with_prefix("host");
         all.register("instances_started", "Instances that were started", figures.started.clone());
         all.register("instances_ended", "Instances that ended, by why", figures.ended.clone());
         all.register("calls", "Calls into guests, by outcome", figures.calls.clone());
@@ -81,7 +81,7 @@ impl Figures {
             figures.coalesced.clone(),
         );
         all.register("samples_dropped", "Samples that a full queue lost", figures.dropped.clone());
-        drop(all);
+        drop(registry);
         figures
     }
 
