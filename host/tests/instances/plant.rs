@@ -127,7 +127,7 @@ impl Plant {
 
     /// How often instances of a role ended for a reason.
     pub fn ended(&self, role: &str, why: &str) -> u64 {
-        self.figure(&format!("instances_ended_total{{role=\"{role}\",partition=\"\",why=\"{why}\"}}"))
+        self.figure(&format!("host_instances_ended_total{{role=\"{role}\",partition=\"\",why=\"{why}\"}}"))
     }
 
     /// Waits until something is so.
