@@ -18,6 +18,7 @@ use crate::proxy::Proxy;
 const LEASE: Duration = Duration::from_secs(3);
 /// Nothing here takes this long unless it never happens.
 const PATIENCE: Duration = Duration::from_secs(60);
+const HEARTBEAT: &str = "SELECT (extract(epoch FROM heartbeat_at) * 1000000)::bigint FROM plant_nodes WHERE node = 'a'";
 
 /// Until when unfenceable effects wait, in microseconds. The very first holder waits a lease too: a row that is missing may have been
 /// deleted.
@@ -204,6 +205,14 @@ async fn a_node_that_has_withdrawn_does_not_take_again_what_it_gives_back() {
     a.handle.withdraw().await;
     held.check().unwrap();
     a.handle.release(&held, true, Cause::Release, None).await;
+    // It would look at the leases as often as its heart beats.
+    for _ in 0..3 {
+        let beat = ground.number(HEARTBEAT).await;
+        while ground.number(HEARTBEAT).await == beat {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert_eq!(ground.number("SELECT count(*) FROM plant_leases WHERE node IS NULL").await, 1);
     let before = ground.number(HELD_BACK_UNTIL).await;
     let mut b = Keeper::at(&ground.server.url(), "b");
     b.held().await;
