@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions, Connection, Row};
 use tokio::time::timeout;
 
 use super::error::StoreError;
-use super::pool::{explain_sqlite, sqlite_options};
+use super::pool::{explain_sqlite, once_unlocked, sqlite_options};
 use super::{Bounds, Pool, session};
 use crate::config;
 
@@ -129,7 +129,7 @@ async fn sqlite(path: &Path) -> Result<Migrated, StoreError> {
     Pool::connect(&config::Store::Sqlite { path: path.to_owned() }).await?.close().await;
     let explain = |error: &sqlx::Error| explain_sqlite(path, error);
     let options = sqlite_options(path).busy_timeout(Duration::from_mins(5));
-    let mut connection = options.connect().await.map_err(|e| explain(&e))?;
+    let mut connection = once_unlocked(async || options.connect().await).await.map_err(|e| explain(&e))?;
     // Each migration is a savepoint inside this transaction, and nobody else can write meanwhile.
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(|e| explain(&e))?;
     let done = run(&SQLITE, &mut *transaction, explain).await?;
