@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::Context as _;
 use harness::asyncua::Setup;
 use harness::node::host;
 use harness::plant::{Counts, books, head, machine, total, wait_until_booked, wait_until_read, wait_until_reading};
@@ -174,14 +174,15 @@ impl Line {
         let mut server = self.server();
         server.run()?;
         for code in MACHINES.into_iter().filter(|code| *code != LATE) {
-            let value = lock(&self.shared.counters)[code];
+            let value =
+                lock(&self.shared.counters).get(code).copied().with_context(|| format!("no counter of {code}"))?;
             server.add(&format!("s={code}.Good"), "UInt32", json!(value))?;
         }
         let shared = self.shared.clone();
         std::thread::spawn(move || {
             std::thread::sleep(LATE_BY);
             let mut server = lock(&shared.server);
-            let value = lock(&shared.counters)[LATE];
+            let value = lock(&shared.counters).get(LATE).copied().expect("the late counter");
             server.add(&format!("s={LATE}.Good"), "UInt32", json!(value)).expect("the late node");
             shared.complete.store(true, Ordering::SeqCst);
         });

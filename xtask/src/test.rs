@@ -48,9 +48,11 @@ pub fn bench(arguments: &[String]) -> anyhow::Result<()> {
     cargo.args(["bench", "--package", "plant-benches"]);
     let named = arguments.iter().take_while(|argument| !argument.starts_with('-')).count();
     let (names, others) = arguments.split_at(named);
-    match names {
-        [] => drop(cargo.arg("--benches")),
-        names => names.iter().for_each(|name| drop(cargo.args(["--bench", name]))),
+    if names.is_empty() {
+        cargo.arg("--benches");
+    }
+    for name in names {
+        cargo.args(["--bench", name]);
     }
     command::run(cargo.args(others))
 }

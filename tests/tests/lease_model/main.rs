@@ -36,8 +36,11 @@ mod rules {
     /// Two nodes that act on the world outside.
     const ACTING: Setup = Setup { effects: true, renewals: false, lost: false, ..PAIR };
 
-    /// What each rule is for: the world in which it matters, and what breaks there without it.
-    const CASES: [(&str, Setup, fn(&mut Rules), Broken); 13] = [
+    /// A rule, the world in which it matters, how it is switched off, and what breaks there without it.
+    type Case = (&'static str, Setup, fn(&mut Rules), Broken);
+
+    /// What each rule is for.
+    const CASES: [Case; 13] = [
         (
             "the holder is a boot, not a name",
             Setup { names: [0, 0, 1], horizon: 2, ..PAIR },
