@@ -263,6 +263,21 @@ async fn a_role_hears_of_a_missing_or_refused_module_and_of_a_wrong_configuratio
 }
 
 #[tokio::test]
+async fn a_role_hears_of_a_timer_that_its_module_does_not_have() {
+    let mut plant = Plant::new();
+    plant.put("label.wasm", label().build());
+    plant.role("label", None, Value::Null);
+    for role in plant.roles.values_mut() {
+        role.timers.insert("tack".to_owned(), std::time::Duration::from_secs(1));
+    }
+    let error = plant.for_role(&plant.load(false).await, "label").unwrap_err();
+    assert!(
+        error.starts_with("role label cannot run: `roles.label.timers.tack` is no timer of module label, which has: "),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn a_node_loads_only_what_its_roles_use() {
     let mut plant = Plant::new();
     plant.put("label.wasm", label().build());

@@ -128,6 +128,24 @@ impl Postgres {
     }
 }
 
+/// Asks `sql` for a number until it is `wanted`; fails after 20 s.
+///
+/// # Errors
+/// When the answer did not become that in time, or the database refused the question.
+pub async fn wait_for_answer(pool: &sqlx::PgPool, sql: &'static str, wanted: i64) -> anyhow::Result<()> {
+    let start = std::time::Instant::now();
+    loop {
+        let found: i64 = sqlx::query_scalar(sql).fetch_one(pool).await?;
+        if found == wanted {
+            return Ok(());
+        }
+        if start.elapsed() >= Duration::from_secs(20) {
+            bail!("{sql}: {found}, not {wanted}");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 impl Drop for Postgres {
     fn drop(&mut self) {
         // Nothing can be done about a failure here, and the directory goes in any case.

@@ -127,6 +127,17 @@ pub enum LeaseError {
     Refused(String),
 }
 
+/// Why the epoch of a lease was not raised, so that no new instance may be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RestartError {
+    /// The lease is somebody else's, or has run out.
+    #[error("the lease is lost")]
+    Lost,
+    /// The lease store did not answer; the lease may still be held.
+    #[error("the lease store did not answer: {0}")]
+    Unavailable(String),
+}
+
 /// Where leases are kept. Every method has a deadline of its own and is called from the keeper's thread only.
 #[async_trait]
 pub trait LeaseStore: Send + Sync {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::config::{Config, Store};
 use crate::identity::RoleKey;
-use crate::lease::keeper::{self, KeeperHandle};
+use crate::lease::keeper::KeeperHandle;
 use crate::lease::postgres::{Me, PostgresStore};
 use crate::lease::single::{SinglePostgres, SingleSqlite};
 use crate::lease::{Held, LeaseStore};
@@ -34,10 +34,7 @@ pub(super) struct Leases(pub(super) Arc<KeeperHandle>);
 #[async_trait]
 impl Keeper for Leases {
     async fn restart(&self, held: &Held) -> Result<Held, RestartError> {
-        self.0.restart(held).await.map_err(|error| match error {
-            keeper::RestartError::Lost => RestartError::Lost,
-            keeper::RestartError::Unavailable(why) => RestartError::Unavailable(why),
-        })
+        self.0.restart(held).await
     }
 
     async fn release(&self, held: &Held, release: Release) {

@@ -84,15 +84,6 @@ impl Modules {
         registry: &SharedRegistry,
     ) -> Result<Runnable, String> {
         let module = self.catalogue.for_role(name, role)?;
-        let known = &module.manifest.timers;
-        if let Some(unknown) = role.timers.keys().find(|timer| !known.contains_key(*timer)) {
-            let known: Vec<&str> = known.keys().map(String::as_str).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(format!(
-                "role {name} cannot run: `roles.{name}.timers.{unknown}` is no timer of module {}, which has: {known}",
-                module.name
-            ));
-        }
         let terms = Terms::new(config, name, role, &module, Grants::of(&module), registry);
         let made = terms.and_then(|terms| Runnable::new(&self.engine, &self.linker, module, terms));
         made.map_err(|error| format!("role {name} cannot run: {error}"))

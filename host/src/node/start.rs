@@ -110,11 +110,14 @@ async fn open(config: &Config) -> Result<Pool, StartError> {
 
 async fn try_open(config: &Config) -> Result<Pool, StoreError> {
     let pool = Pool::connect(&config.store).await?;
-    if let Err(StoreError::Schema(_)) = store::check_schema(&pool).await {
+    match store::check_schema(&pool).await {
+        Ok(()) => return Ok(pool),
         // A new database, or one that an older host has left: brought up to date where this login may.
-        let done = store::migrate(&config.store).await?;
-        tracing::info!(from = done.from, to = done.to, "the schema was brought up to date");
+        Err(StoreError::Schema(_)) => {}
+        Err(error) => return Err(error),
     }
+    let done = store::migrate(&config.store).await?;
+    tracing::info!(from = done.from, to = done.to, "the schema was brought up to date");
     store::check_schema(&pool).await?;
     Ok(pool)
 }

@@ -174,7 +174,8 @@ impl Catalogue {
         self.modules.iter().map(|(name, module)| (name.as_str(), module))
     }
 
-    /// The module of a configured role, if it is there, is what `plant.toml` pins, and accepts the role's configuration.
+    /// The module of a configured role, if it is there, is what `plant.toml` pins, accepts the role's configuration,
+    /// and has the timers that it overrides.
     ///
     /// # Errors
     /// One sentence why the role can not run here, and what to do.
@@ -191,6 +192,15 @@ impl Catalogue {
             ));
         }
         module.manifest.check_config(&role.config).map_err(|reason| format!("role {name} cannot run: {reason}"))?;
+        let timers = &module.manifest.timers;
+        if let Some(unknown) = role.timers.keys().find(|timer| !timers.contains_key(*timer)) {
+            let known: Vec<&str> = timers.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(format!(
+                "role {name} cannot run: `roles.{name}.timers.{unknown}` is no timer of module {}, which has: {known}",
+                module.name
+            ));
+        }
         Ok(Arc::clone(module))
     }
 

@@ -24,6 +24,7 @@ use super::threads::Threads;
 use crate::capability::metrics::SharedRegistry;
 use crate::capability::opc::Opener;
 use crate::identity::{RoleKey, RoleName};
+pub use crate::lease::RestartError;
 use crate::lease::{Cause, Held};
 use crate::store::Database;
 
@@ -38,17 +39,6 @@ pub struct Release {
     pub clean: bool,
     /// For how long this node does not compete for it, so that another one can try.
     pub cool_down: Option<Duration>,
-}
-
-/// Why a new instance may not be started.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RestartError {
-    /// The lease is somebody else's.
-    #[error("the lease is lost")]
-    Lost,
-    /// The lease store did not answer; the lease may still be held.
-    #[error("the lease store did not answer: {0}")]
-    Unavailable(String),
 }
 
 /// What the supervisor asks of the keeper of the leases.

@@ -67,15 +67,7 @@ impl Ground {
 
     /// Waits until a query answers what is wanted.
     pub async fn until(&self, sql: &'static str, wanted: i64) {
-        let start = std::time::Instant::now();
-        loop {
-            let found = self.number(sql).await;
-            if found == wanted {
-                return;
-            }
-            assert!(start.elapsed() < Duration::from_secs(20), "{sql}: {found}, not {wanted}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        harness::postgres::wait_for_answer(&self.pool, sql, wanted).await.unwrap();
     }
 
     pub async fn session(&self) -> PgConnection {

@@ -9,18 +9,7 @@ use tokio::task::JoinHandle;
 use super::state::Shared;
 use crate::clock::BootInstant;
 use crate::identity::RoleKey;
-use crate::lease::{Acquired, Cause, Held, HeldControl};
-
-/// Why the epoch of a lease was not raised.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RestartError {
-    /// The lease is somebody else's, or has run out.
-    #[error("the lease is lost")]
-    Lost,
-    /// The store did not answer; the lease may still be held.
-    #[error("the lease store did not answer: {0}")]
-    Unavailable(String),
-}
+use crate::lease::{Acquired, Cause, Held, HeldControl, RestartError};
 
 pub(super) enum Command {
     Release { held: Held, clean: bool, cause: Cause, cool_down: Option<Duration>, answer: oneshot::Sender<()> },

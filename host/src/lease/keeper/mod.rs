@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use super::RestartError;
 use super::{Cause, Held, LeaseStore};
 use crate::identity::{Holder, RoleKey};
 
 use commands::Command;
-pub use commands::RestartError;
 use state::Shared;
 pub use state::Snapshot;
 
