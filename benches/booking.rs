@@ -31,6 +31,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 const COUNTERS: usize = 5_000;
+/// What waits for the reader at its full speed: the most that one call may bring, here two changes of each counter.
+const BATCH: usize = 10_000;
 const ROUNDS: usize = 6;
 const PHASE: Duration = Duration::from_secs(5);
 
@@ -40,7 +42,7 @@ fn main() -> anyhow::Result<()> {
 
 async fn run() -> anyhow::Result<()> {
     conditions::print("booking: reader (wasm) and native loop in turns");
-    let server = Postgres::start_with(true)?;
+    let server = Postgres::start_with(&conditions::POSTGRES)?;
     conditions::print_postgres(&server.url()).await?;
     let directory = tempfile::tempdir()?;
     let text = ground::plant(&server.url(), ground::NOWHERE, COUNTERS, "[roles.reader]");
@@ -51,7 +53,7 @@ async fn run() -> anyhow::Result<()> {
     let (reader, _supervisor) = reader(&config, lease).await?;
     let lease = leases.remove("native").context("the native loop's lease was not granted")?;
     let native = native(&config, &server.url(), lease, &reader.tally.texts()).await?;
-    println!("   {COUNTERS} counters, batches of {COUNTERS} samples, {ROUNDS} turns of {PHASE:?} for each side");
+    println!("   {COUNTERS} counters, batches of {BATCH} samples, {ROUNDS} turns of {PHASE:?} for each side");
 
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 1..=ROUNDS {
@@ -88,7 +90,10 @@ async fn run() -> anyhow::Result<()> {
 /// The real leases of a plant with one node, by role.
 async fn leases(config: &Config) -> anyhow::Result<(KeeperHandle, BTreeMap<String, Held>)> {
     let me = ground::me()?;
-    let store = SinglePostgres::new(&config.store, Me { holder: me.clone(), address: "http://127.0.0.1".to_owned() })?;
+    let store = SinglePostgres::new(
+        &config.store,
+        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new() },
+    )?;
     let roles = vec![ground::key("reader")?, ground::key("native")?];
     let (keeper, mut granted) = keeper::start(keeper::Settings { store: Arc::new(store), me, roles })?;
     let mut leases = BTreeMap::new();
@@ -130,7 +135,7 @@ impl Side {
         let ((pushed, _), booked) = (self.feed.pushed(), self.tally.booked());
         let cpu = process::cpu_seconds(std::process::id())?;
         let began = Instant::now();
-        self.feed.go(COUNTERS);
+        self.feed.go(BATCH);
         tokio::time::sleep(PHASE).await;
         self.feed.stop();
         let fed = || self.feed.pushed().0 - pushed;

@@ -28,7 +28,7 @@ struct Figures {
 fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     conditions::print("end to end: `host run`, then the Python reader");
-    let server = Postgres::start_with(true)?;
+    let server = Postgres::start_with(&conditions::POSTGRES)?;
     runtime.block_on(conditions::print_postgres(&server.url()))?;
     println!(
         "   {COUNTERS} counters of `host simulate`, each changing {RATE} times a second, {STEADY:?} for each reader"

@@ -69,8 +69,8 @@ impl Plant {
         let feed = Arc::new(Feed::new(sessions.queue, items, counters));
         self.tally.feed(feed.clone());
         // The first reading of each counter becomes its baseline.
-        feed.once();
         let committed = self.tally.committed();
+        feed.once();
         ground::until("the baselines are there", || self.tally.committed() > committed).await?;
         Ok(feed)
     }

@@ -27,8 +27,7 @@ fn main() -> anyhow::Result<()> {
 async fn run() -> anyhow::Result<()> {
     conditions::print("interrupt: losing the lease while a guest computes");
     let directory = tempfile::tempdir()?;
-    let role =
-        "[roles.looping]\nmodule = \"probe\"\nconfig = { mode = \"loop-in-timer\" }\ntimers = { tick = \"1ms\" }";
+    let role = "[roles.looping]\nmodule = \"probe\"\nconfig = { mode = \"loop-in-timer\" }\ntimers = { tick = { every = \"10ms\" } }";
     let text = ground::plant("sqlite://unused.db", ground::NOWHERE, 0, role);
     let config = ground::configuration(directory.path(), &text)?;
     let workshop = ground::Workshop::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"))?;

@@ -30,7 +30,7 @@ const PROBES: [&str; 4] = ["prob1", "prob2", "prob3", "prob4"];
 
 fn main() -> anyhow::Result<()> {
     conditions::print("takeover: a role and a node from their start, modules compiled before");
-    let server = Postgres::start_with(true)?;
+    let server = Postgres::start_with(&conditions::POSTGRES)?;
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(conditions::print_postgres(&server.url()))?;
     let line = Simulator::start(&["--counters", &COUNTERS.to_string(), "--rate", "20"])?;
@@ -58,7 +58,10 @@ async fn takeovers(server: &Postgres, line: &Simulator) -> anyhow::Result<()> {
     let (grant, granted) = mpsc::channel(1);
     let (me, key) = (ground::me()?, ground::key("reader")?);
     let supervisor = Supervisor::start(means, BTreeMap::from([(key.role.clone(), runnable)]), granted)?;
-    let leases = SinglePostgres::new(&config.store, Me { holder: me.clone(), address: "http://127.0.0.1".to_owned() })?;
+    let leases = SinglePostgres::new(
+        &config.store,
+        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new() },
+    )?;
     let (keeper, mut leases) =
         keeper::start(keeper::Settings { store: Arc::new(leases), me, roles: vec![key.clone()] })?;
     let mut held = leases.recv().await.context("the keeper has ended")?;

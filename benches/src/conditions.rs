@@ -5,6 +5,9 @@ use std::thread::available_parallelism;
 
 use sqlx::{Connection, PgConnection};
 
+/// How the PostgreSQL of a benchmark is set, besides its defaults: as its documentation advises for a machine with 4 GB or more.
+pub const POSTGRES: [&str; 2] = ["shared_buffers=1GB", "max_wal_size=4GB"];
+
 /// Prints what is being measured and on what machine.
 pub fn print(what: &str) {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

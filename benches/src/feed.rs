@@ -47,13 +47,13 @@ impl Feed {
     pub fn go(&self, round: usize) {
         lock(&self.place).round = round;
         self.going.store(true, Ordering::SeqCst);
-        self.next_round();
+        self.push();
     }
 
-    /// One round more, and then no other.
+    /// One sample of each item, and then no other.
     pub fn once(&self) {
-        self.go(self.items.len());
-        self.stop();
+        lock(&self.place).round = self.items.len();
+        self.push();
     }
 
     /// The next round does not come.
@@ -70,9 +70,12 @@ impl Feed {
 
     /// The next round, if the one before was taken.
     fn next_round(&self) {
-        if !self.going.load(Ordering::SeqCst) || self.queue.waiting() > 0 {
-            return;
+        if self.going.load(Ordering::SeqCst) && self.queue.waiting() == 0 {
+            self.push();
         }
+    }
+
+    fn push(&self) {
         let began = Instant::now();
         let mut place = lock(&self.place);
         let now = wall_nanos();

@@ -27,6 +27,8 @@ pub struct Native {
 struct Counter {
     machine: i64,
     sequence: i64,
+    /// The number in the database.
+    committed: i64,
     value: Option<i64>,
     booked: i64,
 }
@@ -44,7 +46,7 @@ impl Native {
         texts: &[String],
     ) -> anyhow::Result<Self> {
         let [baselines, bookings] = texts else { bail!("the reader sent {} statements, not two", texts.len()) };
-        let counter = |machine: &i64| Counter { machine: *machine, sequence: 0, value: None, booked: 0 };
+        let counter = |machine: &i64| Counter { machine: *machine, sequence: 0, committed: 0, value: None, booked: 0 };
         let counters = machines.iter().map(counter).collect();
         Ok(Self { held, database, queue, baselines: baselines.clone(), bookings: bookings.clone(), counters })
     }
@@ -65,17 +67,27 @@ impl Native {
         let mut transaction = self.database.begin(&self.held, Options::default()).await?;
         let now = transaction.now();
         let (mut moved, mut booked) = (Columns::<13>::new(batch.len()), Columns::<7>::new(batch.len()));
+        let mut touched = Vec::with_capacity(batch.len());
         for sample in batch {
-            let counter = self.counters.get_mut(usize::try_from(sample.item)?).context("an unknown item")?;
+            let place = usize::try_from(sample.item)?;
+            let counter = self.counters.get_mut(place).context("an unknown item")?;
             let Value::Uint(value) = sample.value else { bail!("a value that is no counter's") };
             let (value, at) = (i64::try_from(value)?, sample.source.unwrap_or(now));
+            if counter.sequence == counter.committed {
+                touched.push((place, at));
+            }
             if let Some(before) = counter.value.replace(value) {
                 booked.row([counter.machine, 0, counter.sequence, value - before, at, 0, now]);
                 counter.booked += value - before;
             }
-            let from = counter.sequence;
             counter.sequence += 1;
-            moved.row([counter.machine, 0, counter.sequence, from, value, 1, counter.booked, 0, at, 0, now, at, 0]);
+        }
+        // A counter's baseline is written once, however often it changed.
+        for (place, at) in touched {
+            let counter = self.counters.get_mut(place).context("an unknown item")?;
+            let Counter { machine, sequence, committed, value, booked } = *counter;
+            moved.row([machine, 0, sequence, committed, value.unwrap_or(0), 1, booked, 0, at, 0, now, at, 0]);
+            counter.committed = sequence;
         }
         let (rows, bookings) = (moved.rows(), booked.rows());
         let mut work = vec![Statement { sql: self.baselines.clone(), params: moved.finish(&[8, 10, 11], Some(12)) }];

@@ -117,9 +117,10 @@ $$;
 --   p_seen_...    the lease as the caller has seen it unchanged for a whole lease of its own clock; or null
 --   p_at_least    the highest epoch that the caller knows was issued
 --   p_restart     only if it is the caller's own at p_seen_timeline and p_seen_epoch
+--   p_module      the SHA-256 of the module that the caller would run
 CREATE FUNCTION plant_acquire(
     p_role text, p_partition text, p_node text, p_boot uuid, p_lease_ms bigint,
-    p_seen_timeline integer, p_seen_epoch bigint, p_seen_renewed_us bigint, p_at_least bigint, p_restart boolean,
+    p_seen_timeline integer, p_seen_epoch bigint, p_seen_renewed_us bigint, p_at_least bigint, p_restart boolean, p_module text,
     OUT granted boolean, OUT timeline integer, OUT epoch bigint, OUT hold_back_us bigint, OUT cause text,
     OUT holder text, OUT holder_boot uuid, OUT renewed_us bigint, OUT expires_in_ms bigint
 )
@@ -200,9 +201,7 @@ BEGIN
 
     UPDATE plant_fences f
        SET system_identifier = system, timeline = line, epoch = plant_acquire.epoch, node = p_node, boot_id = p_boot,
-           module_sha256 = (SELECT r.module_sha256 FROM plant_role_reports r WHERE r.role = p_role AND r.partition = p_partition
-                               AND r.node = p_node AND r.boot_id = p_boot),
-           effects_not_before = fence.effects_not_before
+           module_sha256 = p_module, effects_not_before = fence.effects_not_before
      WHERE f.role = p_role AND f.partition = p_partition;
     INSERT INTO plant_leases AS l (role, partition, node, boot_id, epoch, acquired_at, renewed_at, expires_at)
         VALUES (p_role, p_partition, p_node, p_boot, plant_acquire.epoch, instant, instant, coalesce(instant + length, 'infinity'))
@@ -272,7 +271,7 @@ DECLARE
 BEGIN
     FOREACH callable IN ARRAY ARRAY[
         'plant_fence(text, text, integer, bigint, uuid)',
-        'plant_acquire(text, text, text, uuid, bigint, integer, bigint, bigint, bigint, boolean)',
+        'plant_acquire(text, text, text, uuid, bigint, integer, bigint, bigint, bigint, boolean, text)',
         'plant_release(text, text, text, uuid, integer, bigint, bigint, boolean, text)'
     ]::regprocedure[] LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', callable, current_schema());

@@ -14,7 +14,7 @@ pub struct Postgres {
     directory: TempDir,
     server: Option<Child>,
     port: u16,
-    fsync: bool,
+    settings: Vec<&'static str>,
 }
 
 impl Postgres {
@@ -23,16 +23,17 @@ impl Postgres {
     /// # Errors
     /// When PostgreSQL is not installed or does not start; the server's log is in the error.
     pub fn start() -> anyhow::Result<Self> {
-        Self::start_with(false)
+        Self::start_with(&["fsync=off"])
     }
 
-    /// Makes a cluster and starts its server with fsync as told: on in anything that measures or kills the server.
+    /// Makes a cluster and starts its server with these settings, each `name=value`; without any it writes as safely as in a plant, which
+    /// is for anything that measures or kills the server.
     ///
     /// # Errors
     /// When PostgreSQL is not installed or does not start; the server's log is in the error.
-    pub fn start_with(fsync: bool) -> anyhow::Result<Self> {
+    pub fn start_with(settings: &[&'static str]) -> anyhow::Result<Self> {
         let directory = TempDir::with_prefix("plant-pg-")?;
-        let mut server = Self { directory, server: None, port: 0, fsync };
+        let mut server = Self { directory, server: None, port: 0, settings: settings.to_vec() };
         own_by_postgres(server.path())?;
         let mut initdb = server.as_postgres("initdb", "TERM")?;
         initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "--no-instructions", "-E", "UTF8"]);
@@ -94,7 +95,9 @@ impl Postgres {
         let mut command = self.as_postgres("postgres", "QUIT")?;
         command.arg("-D").arg(self.data()).arg("-k").arg(self.path());
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
-        command.args(["-c", "max_connections=200", "-c", if self.fsync { "fsync=on" } else { "fsync=off" }]);
+        for setting in ["max_connections=200"].iter().chain(&self.settings) {
+            command.args(["-c", setting]);
+        }
         command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null());
         let mut child = command.spawn().context("postgres")?;
         let ready = wait_until("PostgreSQL accepts connections", Duration::from_secs(60), || {

@@ -24,7 +24,7 @@ fn two_nodes_outlive_a_killed_database_and_their_books_are_what_was_made() -> an
 }
 
 fn outlive(lease_seconds: Option<u32>) -> anyhow::Result<()> {
-    let mut database = Postgres::start_with(true)?;
+    let mut database = Postgres::start_with(&[])?;
     let line = Simulator::start(&["--speed", "20", "--paused"])?;
     let plant = Plant::bottling(&database.url(), &line.url(), lease_seconds)?;
     let mut nodes = vec![plant.node("a")?];

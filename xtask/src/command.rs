@@ -30,10 +30,18 @@ pub fn succeeds(command: &mut Command) -> bool {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }
 
-/// Cargo, in the repository's root.
+/// Cargo, in the repository's root, as if it was called from there by hand.
+///
+/// Cargo describes the package that it runs (this one) in its environment. Build scripts that look there would take our call for
+/// another than one by hand, and what they build would be compiled anew, with all that depends on it, at every change between the two.
 pub fn cargo() -> anyhow::Result<Command> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(layout::root()?);
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|package| name.to_string_lossy().starts_with(package)) {
+            cargo.env_remove(name);
+        }
+    }
     Ok(cargo)
 }
 

@@ -7,6 +7,9 @@ use crate::{command, guests, layout, tools};
 /// One set of packages for every build: another set would unify features differently and compile the dependencies again.
 pub const PACKAGES: [&str; 3] = ["--workspace", "--exclude", "plant-benches"];
 
+/// The names that `cargo xtask bench` knows, in the order in which they are run.
+const ALL_BENCHMARKS: [&str; 5] = ["booking", "end_to_end", "guest", "interrupt", "takeover"];
+
 /// Sets up what the tests need, builds, and runs them.
 pub fn test(arguments: &[String]) -> anyhow::Result<()> {
     tools::postgresql()?;
@@ -44,15 +47,15 @@ pub fn bench(arguments: &[String]) -> anyhow::Result<()> {
     tools::postgresql()?;
     let mut cargo = command::cargo()?;
     with_peers(&mut cargo, "release")?;
-    command::run(command::cargo()?.args(["build", "--release", "--package", "host"]))?;
-    cargo.args(["bench", "--package", "plant-benches"]);
+    // One set of packages for both, so that nothing is compiled twice.
+    const MEASURED: [&str; 4] = ["--package", "host", "--package", "plant-benches"];
+    command::run(command::cargo()?.args(["build", "--release"]).args(MEASURED))?;
+    cargo.arg("bench").args(MEASURED);
     let named = arguments.iter().take_while(|argument| !argument.starts_with('-')).count();
     let (names, others) = arguments.split_at(named);
-    if names.is_empty() {
-        cargo.arg("--benches");
-    }
-    for name in names {
-        cargo.args(["--bench", name]);
+    let all = || ALL_BENCHMARKS.map(str::to_owned).to_vec();
+    for name in if names.is_empty() { all() } else { names.to_vec() } {
+        cargo.args(["--bench", &name]);
     }
     command::run(cargo.args(others))
 }

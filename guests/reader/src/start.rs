@@ -79,10 +79,11 @@ fn add(floor: &mut Floor, machine: &plan::Machine, id: Option<i64>) -> Result<()
 /// The database's.
 pub fn read_baselines(floor: &mut Floor, tx: &Transaction) -> Result<(), Explained> {
     let rows = tx.query(BASELINES, &[])?;
+    let of_counter: BTreeMap<(i64, i64), &Vec<Value>> =
+        rows.rows.iter().filter_map(|row| Some(((int(row, 0)?, int(row, 1)?), row))).collect();
     for counter in &mut floor.counters {
-        let row = rows.rows.iter().find(|r| (int(r, 0), int(r, 1)) == (Some(counter.machine), Some(counter.number)));
         counter.committed = None;
-        if let Some(row) = row {
+        if let Some(row) = of_counter.get(&(counter.machine, counter.number)) {
             let read =
                 baseline(row).ok_or_else(|| Explained(format!("the baseline of {} cannot be read", counter.name)))?;
             counter.committed = Some(read);
@@ -113,15 +114,17 @@ fn baseline(row: &[Value]) -> Option<Baseline> {
 
 fn read_watch(floor: &mut Floor, tx: &Transaction) -> Result<(), Explained> {
     let (states, links) = (tx.query(STATES, &[])?, tx.query(LINKS, &[])?);
+    let (states, links) = (by_machine(&states), by_machine(&links));
     for machine in &mut floor.machines {
-        if let Some(row) = of_machine(&states, machine.id) {
+        if let Some(row) = states.get(&machine.id) {
             let ended_at = time(row, 5);
             machine.watch = Watch {
                 open: if ended_at.is_none() { state_row(row) } else { None },
                 not_before: ended_at.unwrap_or(i64::MIN),
             };
         }
-        machine.link = of_machine(&links, machine.id).and_then(|row| {
+        let link = links.get(&machine.id);
+        machine.link = link.and_then(|row| {
             Some(Link {
                 connected: text(row, 1)? == "connected",
                 reason: text(row, 2)?,
@@ -129,7 +132,7 @@ fn read_watch(floor: &mut Floor, tx: &Transaction) -> Result<(), Explained> {
                 detected_at: time(row, 4)?,
             })
         });
-        machine.seen_at = of_machine(&links, machine.id).and_then(|row| time(row, 5));
+        machine.seen_at = link.and_then(|row| time(row, 5));
     }
     Ok(())
 }
@@ -151,8 +154,8 @@ fn close_unwatched(mut floor: Floor, tx: &Transaction) -> Result<Floor, Explaine
     Ok(floor)
 }
 
-fn of_machine(rows: &Rowset, machine: i64) -> Option<&Vec<Value>> {
-    rows.rows.iter().find(|row| int(row, 0) == Some(machine))
+fn by_machine(rows: &Rowset) -> BTreeMap<i64, &Vec<Value>> {
+    rows.rows.iter().filter_map(|row| Some((int(row, 0)?, row))).collect()
 }
 
 /// Subscribes to every node; those that cannot be are named in the answer, and the others go on.

@@ -150,8 +150,8 @@ pub trait LeaseStore: Send + Sync {
     /// Makes this node known, and refuses a second live process of the same name.
     async fn register(&self) -> Result<(), LeaseError>;
 
-    /// Says that this node lives; also without any lease.
-    async fn heartbeat(&self) -> Result<(), LeaseError>;
+    /// Says that this node lives, also without any lease; answers how many other nodes do.
+    async fn heartbeat(&self) -> Result<u64, LeaseError>;
 
     /// What the leases of these roles are now.
     async fn observe(&self, keys: &[RoleKey]) -> Result<Vec<Seen>, LeaseError>;

@@ -98,12 +98,14 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
 async fn raise(connection: &mut SqliteConnection, key: &RoleKey, me: &Me, cause: Cause) -> Result<i64, sqlx::Error> {
     const RAISE: &str = "
-        INSERT INTO plant_fences (role, partition, timeline, epoch, node, boot_id) VALUES ($1, $2, 0, 1, $3, $4)
-        ON CONFLICT (role, partition) DO UPDATE SET epoch = epoch + 1, node = excluded.node, boot_id = excluded.boot_id
+        INSERT INTO plant_fences (role, partition, timeline, epoch, node, boot_id, module_sha256) VALUES ($1, $2, 0, 1, $3, $4, $5)
+        ON CONFLICT (role, partition) DO UPDATE SET epoch = epoch + 1, node = excluded.node, boot_id = excluded.boot_id,
+               module_sha256 = excluded.module_sha256
         RETURNING epoch";
     let (role, partition) = (key.role.as_str(), key.partition.as_str());
     let raising = sqlx::query_scalar(RAISE).bind(role).bind(partition).bind(me.holder.node.as_str());
-    let number: i64 = raising.bind(me.holder.boot.to_string()).fetch_one(&mut *connection).await?;
+    let number: i64 =
+        raising.bind(me.holder.boot.to_string()).bind(me.modules.get(&key.role)).fetch_one(&mut *connection).await?;
     if cause != Cause::Restart {
         let record = format!(
             "INSERT INTO plant_takeovers (role, partition, to_node, from_epoch, to_epoch, cause, taken_at)
@@ -145,9 +147,9 @@ impl LeaseStore for SingleSqlite {
         .await
     }
 
-    async fn heartbeat(&self) -> Result<(), LeaseError> {
+    async fn heartbeat(&self) -> Result<u64, LeaseError> {
         let beat = format!("UPDATE plant_nodes SET heartbeat_at = {NOW}");
-        on_file(sqlx::query(sqlx::AssertSqlSafe(beat)).execute(&self.pool)).await.map(drop)
+        on_file(sqlx::query(sqlx::AssertSqlSafe(beat)).execute(&self.pool)).await.map(|_| 0)
     }
 
     async fn observe(&self, _: &[RoleKey]) -> Result<Vec<Seen>, LeaseError> {
@@ -240,7 +242,7 @@ impl LeaseStore for SinglePostgres {
         self.leases.register_alone().await
     }
 
-    async fn heartbeat(&self) -> Result<(), LeaseError> {
+    async fn heartbeat(&self) -> Result<u64, LeaseError> {
         self.keep_lock().await?;
         self.leases.heartbeat().await
     }

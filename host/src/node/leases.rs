@@ -43,7 +43,7 @@ impl Keeper for Leases {
     }
 
     fn has_others(&self, _: &RoleKey) -> bool {
-        // Whether a second node is up shows when nobody takes what was given up: this one then takes it again.
-        self.0.snapshot().borrow().lease.is_some()
+        // Whether one of them can run this role shows when nobody takes what was given up: this one then takes it again.
+        self.0.snapshot().borrow().others > 0
     }
 }

@@ -67,7 +67,9 @@ pub async fn start(settings: Settings) -> Result<Node, StartError> {
 
     let pool = open(&config).await?;
     let database = store::open(&config.store, Bounds::within_lease(leases::lease(&config))).map_err(store_error)?;
-    let lease_store = leases::store(&config, Me { holder: me.clone(), address: address.clone() }, &pool);
+    let hash = |(role, runnable): (&RoleName, &Arc<Runnable>)| (role.clone(), runnable.module().sha256.clone());
+    let modules = runnables.iter().map(hash).collect();
+    let lease_store = leases::store(&config, Me { holder: me.clone(), address: address.clone(), modules }, &pool);
     let reports = Reports::default();
     let keys = keys(&config, &runnables, &reports);
     let (keeper, granted) =

@@ -78,7 +78,7 @@ async fn another_login_can_read_the_timeline_and_can_take_no_lease() {
     let timeline: i32 = sqlx::query_scalar("SELECT plant_timeline()").fetch_one(&mut guest).await.unwrap();
     assert_eq!(timeline, 1);
     for call in [
-        "SELECT plant_acquire('reader', '', 'x', gen_random_uuid(), 1000, NULL, NULL, NULL, 0, false)",
+        "SELECT plant_acquire('reader', '', 'x', gen_random_uuid(), 1000, NULL, NULL, NULL, 0, false, NULL)",
         "SELECT plant_release('reader', '', 'x', gen_random_uuid(), 1, 1, 1000, true, 'release')",
     ] {
         let refused = guest.execute(call).await.unwrap_err().into_database_error().unwrap();

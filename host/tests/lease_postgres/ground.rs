@@ -1,5 +1,6 @@
 //! What these tests stand on: a migrated database, nodes that ask it for leases, and the fence as a commit asks it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use host::config::Store;
@@ -124,7 +125,7 @@ impl Ground {
 pub fn store_at(url: &str, holder: Holder, lease: Option<Duration>) -> PostgresStore {
     let address = format!("http://plant-{}:8080", holder.node);
     let store = Store::Postgres { urls: vec![url.to_owned()], migrate_url: None };
-    PostgresStore::new(&store, Me { holder, address }, lease).unwrap()
+    PostgresStore::new(&store, Me { holder, address, modules: BTreeMap::new() }, lease).unwrap()
 }
 
 /// A server's data at one time.

@@ -1,5 +1,6 @@
 //! The keeper with a real database: one holder at a time, which ends in time, and a role that is always competed for again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -294,7 +295,7 @@ async fn a_node_without_redundancy_ends_everything_when_another_has_its_database
     let ground = Ground::new().await;
     let holder = Holder { node: "a".parse().unwrap(), boot: BootId::random() };
     let store = host::config::Store::Postgres { urls: vec![ground.server.url()], migrate_url: None };
-    let me = Me { holder: holder.clone(), address: "http://plant-a:8080".to_owned() };
+    let me = Me { holder: holder.clone(), address: "http://plant-a:8080".to_owned(), modules: BTreeMap::new() };
     let mut a = Keeper::with(Arc::new(SinglePostgres::new(&store, me).unwrap()), holder);
     let held = a.held().await;
     assert_eq!(held.deadline(), BootInstant::NEVER);

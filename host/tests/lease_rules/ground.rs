@@ -1,5 +1,6 @@
 //! What these tests stand on: a migrated PostgreSQL, nodes that ask it for leases, and transactions under them.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use harness::Postgres;
@@ -36,7 +37,7 @@ pub fn key(role: &str) -> RoleKey {
 
 pub fn me(node: &str) -> Me {
     let holder = Holder { node: node.parse().unwrap(), boot: BootId::random() };
-    Me { holder, address: format!("http://{node}.example:8080") }
+    Me { holder, address: format!("http://{node}.example:8080"), modules: BTreeMap::new() }
 }
 
 pub fn at(url: String) -> Store {

@@ -109,6 +109,8 @@ impl Log {
 
     fn write(&self, level: Level, message: &str, fields: &str) {
         let Self { role, partition, node, epoch, .. } = self;
+        // A line without fields has none, instead of an empty one.
+        let fields = (!fields.is_empty()).then_some(fields);
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(target: "guest", role, partition, node, epoch, fields, "{message}")

@@ -16,7 +16,7 @@ pub(super) async fn be_present(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(shared.period()).await;
         match shared.store.heartbeat().await {
-            Ok(()) => {}
+            Ok(others) => shared.beaten(others),
             // A database that failed over may show an old boot of ours for a while: as at the start, only what lasts counts.
             Err(LeaseError::Refused(_)) => {
                 if !register(&shared).await {

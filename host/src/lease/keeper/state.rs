@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub held: Vec<RoleKey>,
     /// What was seen last of the leases.
     pub seen: BTreeMap<RoleKey, Seen>,
+    /// How many other nodes live.
+    pub others: u64,
     /// Why this node may not take part.
     pub refused: Option<String>,
 }
@@ -164,6 +166,11 @@ impl Shared {
     /// The store has answered.
     pub(super) fn answered(&self) {
         self.snapshot.send_if_modified(|now| now.last_error.take().is_some());
+    }
+
+    /// The store has written down that this node lives, and knows of so many others.
+    pub(super) fn beaten(&self, others: u64) {
+        self.snapshot.send_if_modified(|now| std::mem::replace(&mut now.others, others) != others);
     }
 
     /// The store has failed.

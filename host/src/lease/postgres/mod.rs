@@ -9,11 +9,12 @@ mod nodes;
 mod renewal;
 mod rows;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 
 use self::hearing::Hearing;
@@ -22,7 +23,7 @@ use super::session::{Session, unavailable};
 use super::{Acquired, Cause, LeaseError, LeaseStore, Renewal, Seen};
 use crate::clock::BootInstant;
 use crate::config;
-use crate::identity::{Epoch, Holder, RoleKey};
+use crate::identity::{Epoch, Holder, RoleKey, RoleName};
 use crate::store::{Bounds, StoreError, session};
 
 /// For how long a heartbeat is fresh where leases never expire.
@@ -35,6 +36,8 @@ pub struct Me {
     pub holder: Holder,
     /// How others reach it.
     pub address: String,
+    /// The SHA-256 of the module that it runs for each role.
+    pub modules: BTreeMap<RoleName, String>,
 }
 
 /// Leases in PostgreSQL.
@@ -89,6 +92,11 @@ impl PostgresStore {
         self.lease.map(|lease| i64::try_from(lease.as_millis()).unwrap_or(i64::MAX))
     }
 
+    /// For how long a heartbeat says that its node lives.
+    fn fresh_ms(&self) -> i64 {
+        self.lease_ms().unwrap_or(FRESH_WITHOUT_LEASE_MS)
+    }
+
     /// Makes this node known where its lock has proved that it is the only one: another boot's row is of a process that is gone.
     pub(super) async fn register_alone(&self) -> Result<(), LeaseError> {
         self.working.run(async |connection| sqlx::query("DELETE FROM plant_nodes").execute(connection).await).await?;
@@ -110,8 +118,8 @@ impl PostgresStore {
         // The self-fence counts from before the question is sent.
         let sent = BootInstant::now();
         let (epoch, renewed_at_us) = seen.unzip();
-        let asking = async |connection: &mut sqlx::PgConnection| {
-            let query = sqlx::query("SELECT * FROM plant_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")
+        let asking = async |connection: &mut PgConnection| {
+            let query = sqlx::query("SELECT * FROM plant_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)")
                 .bind(key.role.as_str())
                 .bind(&key.partition)
                 .bind(self.me.holder.node.as_str())
@@ -121,7 +129,8 @@ impl PostgresStore {
                 .bind(epoch.map(number))
                 .bind(renewed_at_us)
                 .bind(self.at_least(key))
-                .bind(restart);
+                .bind(restart)
+                .bind(self.me.modules.get(&key.role));
             acquired(key, sent, &query.fetch_one(connection).await?)
         };
         let answer = self.working.run(asking).await?;
@@ -144,18 +153,20 @@ impl LeaseStore for PostgresStore {
     }
 
     async fn register(&self) -> Result<(), LeaseError> {
-        let fresh_ms = self.lease_ms().unwrap_or(FRESH_WITHOUT_LEASE_MS);
+        let fresh_ms = self.fresh_ms();
         let refused =
             self.working.run(async |connection| nodes::register(connection, &self.me, fresh_ms).await).await?;
         refused.map_or(Ok(()), |sentence| Err(LeaseError::Refused(sentence)))
     }
 
-    async fn heartbeat(&self) -> Result<(), LeaseError> {
-        if self.working.run(async |connection| nodes::beat(connection, &self.me.holder).await).await? {
-            return Ok(());
+    async fn heartbeat(&self) -> Result<u64, LeaseError> {
+        let fresh_ms = self.fresh_ms();
+        let beat = async |connection: &mut PgConnection| nodes::beat(connection, &self.me.holder, fresh_ms).await;
+        if let Some(others) = self.working.run(beat).await? {
+            return Ok(others);
         }
         // The row is another boot's, or was deleted.
-        self.register().await
+        self.register().await.map(|()| 0)
     }
 
     async fn observe(&self, keys: &[RoleKey]) -> Result<Vec<Seen>, LeaseError> {

@@ -38,11 +38,19 @@ pub(super) async fn register(
     )))
 }
 
-/// Says that this boot lives; whether the row was still its own.
-pub(super) async fn beat(connection: &mut PgConnection, me: &Holder) -> Result<bool, sqlx::Error> {
-    const BEAT: &str = "UPDATE plant_nodes SET heartbeat_at = clock_timestamp() WHERE node = $1 AND boot_id = $2";
-    let beaten = sqlx::query(BEAT).bind(me.node.as_str()).bind(me.boot.0).execute(connection).await?;
-    Ok(beaten.rows_affected() == 1)
+/// Says that this boot lives; answers how many other nodes do, or `None` when the row is not this boot's any more.
+pub(super) async fn beat(
+    connection: &mut PgConnection,
+    me: &Holder,
+    fresh_ms: i64,
+) -> Result<Option<u64>, sqlx::Error> {
+    const BEAT: &str = "
+        UPDATE plant_nodes SET heartbeat_at = clock_timestamp() WHERE node = $1 AND boot_id = $2
+     RETURNING (SELECT count(*) FROM plant_nodes o
+                 WHERE o.node <> $1 AND o.heartbeat_at > clock_timestamp() - make_interval(secs => $3::bigint / 1000.0))";
+    let beating = sqlx::query_scalar(BEAT).bind(me.node.as_str()).bind(me.boot.0).bind(fresh_ms);
+    let others: Option<i64> = beating.fetch_optional(connection).await?;
+    Ok(others.map(|others| u64::try_from(others).unwrap_or(0)))
 }
 
 /// Takes this boot out of the plant.
