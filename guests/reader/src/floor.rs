@@ -208,6 +208,9 @@ pub struct Floor {
     pub tables: Tables,
     items: Vec<Target>,
     touched: Vec<usize>,
+    /// Machines whose state this batch has changed; all of them, where connections have changed.
+    entered: Vec<usize>,
+    relinked: bool,
     last_tick: Option<i64>,
     last_watch: i64,
     failing: bool,
@@ -308,11 +311,13 @@ impl Floor {
         heard.bad += u64::from(number.is_none());
         let times = Times { source: sample.source, server: sample.server, now };
         machine.watch.enter(machine.id, state, times, &mut self.tables);
+        self.entered.push(place);
     }
 
     /// A connection has changed.
     pub fn change(&mut self, connection: &str, next: &Link, now: i64) {
         self.tables.clear();
+        self.relinked = true;
         let since = state::whole_micros(next.started_at);
         for machine in self.machines.iter_mut().filter(|m| m.connection == connection) {
             let next = Link { started_at: since, ..next.clone() };
@@ -330,6 +335,7 @@ impl Floor {
     /// Nobody watched for longer than a takeover takes: from the last evidence on, everything is unknown.
     pub fn lose_unwatched(&mut self, now: i64) {
         self.tables.clear();
+        self.relinked = true;
         for machine in &mut self.machines {
             let Some(seen_at) = machine.seen_at.take() else { continue };
             if now.saturating_sub(seen_at) <= crate::connection::UNWATCHED {
@@ -406,9 +412,14 @@ impl Floor {
             }
             counter.committed = counter.working;
         }
-        for machine in &mut self.machines {
+        // A plant has thousands of machines, and a batch changes few of their states.
+        for place in self.entered.drain(..) {
+            let Some(machine) = self.machines.get_mut(place) else { continue };
             machine.committed = machine.watch;
-            if machine.committed_link != machine.link {
+        }
+        if std::mem::take(&mut self.relinked) {
+            for machine in &mut self.machines {
+                machine.committed = machine.watch;
                 machine.committed_link.clone_from(&machine.link);
             }
         }
@@ -419,6 +430,8 @@ impl Floor {
         self.failing = true;
         self.last_watch = 0;
         self.touched.clear();
+        self.entered.clear();
+        self.relinked = false;
         for counter in &mut self.counters {
             counter.in_batch = false;
             counter.working = counter.committed;

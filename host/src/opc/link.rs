@@ -29,6 +29,8 @@ pub(super) struct Link {
     wanted: Mutex<BTreeMap<u32, Wanted>>,
     /// Items whose newest status is Bad, with that status.
     bad: Mutex<BTreeMap<u32, u32>>,
+    /// Items that were read, and of which no notification has come yet, with their value's source time.
+    read: Mutex<BTreeMap<u32, i64>>,
     state: watch::Sender<LinkState>,
     told: Mutex<Option<Told>>,
     /// When the server was last heard, nanoseconds since the Unix epoch; 0 for never.
@@ -77,6 +79,7 @@ impl Link {
             changed: Notify::new(),
             wanted: Mutex::default(),
             bad: Mutex::default(),
+            read: Mutex::default(),
             state: watch::Sender::new(LinkState::Connecting),
             told: Mutex::default(),
             heard: AtomicI64::new(0),
@@ -122,7 +125,29 @@ impl Link {
         self.heard.store(wall_nanos(), Ordering::Relaxed);
     }
 
-    pub(super) fn push(&self, samples: Vec<Sample>) {
+    /// Delivers values that were read before their items are monitored, so that nobody waits for the first publish.
+    pub(super) fn push_read(&self, samples: Vec<Sample>) {
+        lock(&self.read).extend(samples.iter().filter_map(|sample| Some((sample.item, sample.source?))));
+        self.deliver(samples);
+    }
+
+    /// Delivers what the server published.
+    ///
+    /// A server may begin a monitored item with a value that it had kept: one that is older than what was read goes back in time, which
+    /// for a counter is a fall. Only an item's first can be that.
+    pub(super) fn push(&self, mut samples: Vec<Sample>) {
+        let mut read = lock(&self.read);
+        if !read.is_empty() {
+            samples.retain(|sample| {
+                let at = read.remove(&sample.item);
+                at.is_none_or(|at| sample.source.is_none_or(|source| source >= at))
+            });
+        }
+        drop(read);
+        self.deliver(samples);
+    }
+
+    fn deliver(&self, samples: Vec<Sample>) {
         if samples.is_empty() {
             return;
         }
