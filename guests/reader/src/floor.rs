@@ -211,6 +211,7 @@ pub struct Floor {
     /// Machines whose state this batch has changed; all of them, where connections have changed.
     entered: Vec<usize>,
     relinked: bool,
+    order: Vec<usize>,
     last_tick: Option<i64>,
     last_watch: i64,
     failing: bool,
@@ -241,13 +242,19 @@ impl Floor {
     pub fn take(&mut self, batch: &[Sample], now: i64) -> Heard {
         self.tables.clear();
         let mut heard = Heard::default();
-        for sample in batch {
+        // Item after item, each in its order: rows of one counter then lie together, here and in the database.
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(0..batch.len());
+        order.sort_by_key(|place| batch.get(*place).map(|sample| sample.item));
+        for sample in order.iter().filter_map(|place| batch.get(*place)) {
             match self.items.get(sample.item as usize) {
                 Some(Target::Counter(place)) => self.take_count(*place, sample, now, &mut heard),
                 Some(Target::State(place)) => self.take_state(*place, sample, now, &mut heard),
                 _ => {}
             }
         }
+        self.order = order;
         for place in &self.touched {
             let Some(counter) = self.counters.get_mut(*place) else { continue };
             let moved = counter.working.map(|b| b.sequence) != counter.committed.map(|b| b.sequence);
