@@ -111,10 +111,19 @@ fn a_value_that_the_server_had_kept_does_not_follow_a_newer_one_that_was_read() 
 }
 
 #[test]
+fn a_value_that_was_read_does_not_come_again_with_the_first_notification() {
+    let link = link();
+    link.push_read(vec![read(1000, 50)]);
+    link.push(vec![read(1000, 55)]);
+    link.push(vec![read(1000, 60)]);
+    assert_eq!(delivered(&link), [1000, 1000]);
+}
+
+#[test]
 fn after_its_first_notification_an_item_may_go_back_in_time() {
     let link = link();
     link.push_read(vec![read(1000, 50)]);
-    link.push(vec![read(1000, 50), read(1001, 20)]);
-    link.push(vec![Sample { source: None, ..read(1002, 0) }]);
-    assert_eq!(delivered(&link), [1000, 1000, 1001, 1002]);
+    link.push(vec![read(1001, 55), read(1002, 20)]);
+    link.push(vec![Sample { source: None, ..read(1003, 0) }]);
+    assert_eq!(delivered(&link), [1000, 1001, 1002, 1003]);
 }
