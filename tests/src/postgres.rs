@@ -149,6 +149,16 @@ pub async fn wait_for_answer(pool: &sqlx::PgPool, sql: &'static str, wanted: i64
     }
 }
 
+/// Replaces a function of the schema by the broken one in the file that `PLANT_MUTANT` names, if it names one: `cargo xtask mutants`.
+///
+/// # Errors
+/// When the file cannot be read, or is no SQL.
+pub async fn mutate(pool: &sqlx::PgPool) -> anyhow::Result<()> {
+    let Some(file) = std::env::var_os("PLANT_MUTANT") else { return Ok(()) };
+    sqlx::raw_sql(sqlx::AssertSqlSafe(std::fs::read_to_string(file)?)).execute(pool).await?;
+    Ok(())
+}
+
 impl Drop for Postgres {
     fn drop(&mut self) {
         // Nothing can be done about a failure here, and the directory goes in any case.
