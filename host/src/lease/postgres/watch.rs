@@ -115,8 +115,11 @@ async fn wait_for_death(servers: &[PgConnectOptions], other: &Other) -> Result<b
     let opened = session::open(servers).await.map_err(|error| LeaseError::Unavailable(error.to_string()))?;
     let mut connection = opened.0.connection;
     let proved = timeout(WAIT_AT_MOST, see_held(&mut connection, other)).await;
-    let mut seen_held = proved.map_err(|_| silent())?.map_err(|error| unavailable(&error))?;
-    while seen_held {
+    if !proved.map_err(|_| silent())?.map_err(|error| unavailable(&error))? {
+        let _ = connection.close().await;
+        return Ok(false);
+    }
+    loop {
         // In shared mode: a watcher that is frozen keeps no other one waiting.
         let waiting = sqlx::query("SELECT pg_advisory_lock_shared($1)").bind(other.lock_key).execute(&mut connection);
         match timeout(WAIT_AT_MOST, waiting).await.map_err(|_| silent())? {
@@ -126,12 +129,10 @@ async fn wait_for_death(servers: &[PgConnectOptions], other: &Other) -> Result<b
                 let _ = connection.close().await;
                 return marked.map_err(|error| unavailable(&error));
             }
-            Err(error) if is_lock_timeout(&error) => seen_held = true,
+            Err(error) if is_lock_timeout(&error) => {}
             Err(error) => return Err(unavailable(&error)),
         }
     }
-    let _ = connection.close().await;
-    Ok(false)
 }
 
 fn silent() -> LeaseError {
