@@ -291,7 +291,8 @@ impl Subscriptions {
         let mut news = Vec::new();
         for (item, status) in refused {
             let before = self.failed.get(item);
-            if before.is_none_or(|before| before.status != *status) {
+            // What is wrong with the whole connection is said of the connection.
+            if before.is_none_or(|before| before.status != *status) && !is_of_connection(*status) {
                 news.push(bad(*item, *status));
             }
             let pause = before.map_or(FIRST_RETRY, |before| (before.pause * 2).min(LONGEST_RETRY));
@@ -426,6 +427,20 @@ fn is_too_much(status: StatusCode) -> bool {
             | StatusCode::BadRequestTooLarge
             | StatusCode::BadResponseTooLarge
             | StatusCode::BadEncodingLimitsExceeded
+    )
+}
+
+fn is_of_connection(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BadConnectionClosed
+            | StatusCode::BadNotConnected
+            | StatusCode::BadServerNotConnected
+            | StatusCode::BadCommunicationError
+            | StatusCode::BadSecureChannelClosed
+            | StatusCode::BadSecureChannelIdInvalid
+            | StatusCode::BadSessionClosed
+            | StatusCode::BadSessionIdInvalid
     )
 }
 
