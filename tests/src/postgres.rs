@@ -36,7 +36,7 @@ impl Postgres {
         let mut server = Self { directory, server: None, port: 0, settings: settings.to_vec() };
         own_by_postgres(server.path())?;
         let mut initdb = server.as_postgres("initdb", "TERM")?;
-        initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "--no-instructions", "-E", "UTF8"]);
+        initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]);
         let made = initdb.args(["--locale=C.UTF-8", "-D"]).arg(server.data()).output().context("initdb")?;
         if !made.status.success() {
             bail!("initdb failed: {}", String::from_utf8_lossy(&made.stderr));

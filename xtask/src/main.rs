@@ -33,7 +33,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Break each rule of the leases in turn: the tests have to notice (an hour)
+    /// Break each rule of the leases in turn: the tests have to notice (about an hour)
     Mutants {
         /// Only the rules with this in their name
         only: Option<String>,

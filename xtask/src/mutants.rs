@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::{command, layout, test};
+use crate::{layout, test};
 
 /// What breaks one rule: its name, and a text that stands once in the migration with what stands there instead.
 type Mutant = (&'static str, &'static str, &'static str);
