@@ -14,7 +14,6 @@ use host::config::Config;
 use host::engine::{Compiler, Engine};
 use host::identity::{BootId, Epoch, Holder, RoleKey};
 use host::lease::{Held, HeldControl};
-use host::role::bundled::BUNDLED;
 use host::role::module::{Module, Origin, Source};
 use host::role::runnable::{Runnable, Terms};
 use host::role::supervisor::{Keeper, Release, RestartError};
@@ -87,9 +86,10 @@ impl Workshop {
     /// # Errors
     /// When the host was built without it.
     pub async fn reader(&self) -> anyhow::Result<Arc<Module>> {
-        let reader = BUNDLED.modules.iter().find(|module| module.name == "reader");
-        let reader = reader.context("the host was built without the reader: run `cargo xtask bench`")?;
-        self.module(reader.name, reader.wasm, Origin::Bundled).await
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guests/reader.wasm");
+        let wasm =
+            std::fs::read(&path).with_context(|| format!("cannot read {}: run `cargo xtask bench`", path.display()))?;
+        self.module("reader", &wasm, Origin::Bundled).await
     }
 
     /// The guest that misbehaves as it is told.

@@ -15,8 +15,17 @@ CREATE TABLE plant_nodes (
     boot_id      uuid        NOT NULL,
     address      text        NOT NULL,
     version      text        NOT NULL,
+    -- The advisory lock that the boot holds while it lives.
+    lock_key     bigint,
     started_at   timestamptz NOT NULL,
     heartbeat_at timestamptz NOT NULL
+);
+
+-- Boots whose death was proved: their lock was seen held and then let go, by one and the same session. None of them comes back.
+CREATE TABLE plant_deaths (
+    boot_id uuid        PRIMARY KEY,
+    node    text        NOT NULL,
+    died_at timestamptz NOT NULL
 );
 
 -- The fence: changes only when a role changes hands or an instance starts. One row each, never deleted, epochs never lowered.
@@ -155,7 +164,10 @@ BEGIN
     holder := coalesce(lease.node, fence.node);
     holder_boot := coalesce(lease.boot_id, fence.boot_id);
 
-    IF p_restart THEN
+    IF EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = p_boot) THEN
+        -- Whoever was taken for dead has lost everything, and goes on as another boot.
+        granted := false;
+    ELSIF p_restart THEN
         unclean := false;
         cause := 'restart';
         granted := mine AND fence.timeline = p_seen_timeline AND lease.epoch = p_seen_epoch AND lease.expires_at > instant;
@@ -168,6 +180,9 @@ BEGIN
         -- An unclean release has left its hold-back behind.
         unclean := false;
         cause := coalesce(lease.freed_by, 'release');
+        granted := true;
+    ELSIF NOT mine AND EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = lease.boot_id) THEN
+        cause := 'death';
         granted := true;
     ELSIF lease.expires_at <= instant OR unchanged THEN
         -- A lease that never expires is taken by the one node there is, at its start.

@@ -36,7 +36,7 @@ impl Postgres {
         let mut server = Self { directory, server: None, port: 0, settings: settings.to_vec() };
         own_by_postgres(server.path())?;
         let mut initdb = server.as_postgres("initdb", "TERM")?;
-        initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "--no-instructions", "-E", "UTF8"]);
+        initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]);
         let made = initdb.args(["--locale=C.UTF-8", "-D"]).arg(server.data()).output().context("initdb")?;
         if !made.status.success() {
             bail!("initdb failed: {}", String::from_utf8_lossy(&made.stderr));
@@ -147,6 +147,16 @@ pub async fn wait_for_answer(pool: &sqlx::PgPool, sql: &'static str, wanted: i64
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Replaces a function of the schema by the broken one in the file that `PLANT_MUTANT` names, if it names one: `cargo xtask mutants`.
+///
+/// # Errors
+/// When the file cannot be read, or is no SQL.
+pub async fn mutate(pool: &sqlx::PgPool) -> anyhow::Result<()> {
+    let Some(file) = std::env::var_os("PLANT_MUTANT") else { return Ok(()) };
+    sqlx::raw_sql(sqlx::AssertSqlSafe(std::fs::read_to_string(file)?)).execute(pool).await?;
+    Ok(())
 }
 
 impl Drop for Postgres {

@@ -4,6 +4,7 @@ mod command;
 mod demo;
 mod guests;
 mod layout;
+mod mutants;
 mod test;
 mod toolchain;
 mod tools;
@@ -32,6 +33,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Break each rule of the leases in turn: the tests have to notice (about an hour)
+    Mutants {
+        /// Only the rules with this in their name
+        only: Option<String>,
+    },
     /// Build the guests and the host optimised; the last line is the binary's path
     Build,
     /// Build the guests for WebAssembly into guests/
@@ -50,6 +56,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
         Task::Demo { api_port } => demo::demo(api_port),
         Task::Test { arguments } => test::test(&arguments),
+        Task::Mutants { only } => mutants::mutants(only.as_deref()),
         Task::Build => {
             guests::build_all()?;
             command::run(command::cargo()?.args(["build", "--release", "--package", "host"]))?;

@@ -18,6 +18,14 @@ pub fn test(arguments: &[String]) -> anyhow::Result<()> {
     command::run(nextest.args(PACKAGES).args(arguments))
 }
 
+/// Runs those tests that a nextest filter names, which need no other program than PostgreSQL; ends with the first that fails.
+pub fn nextest_of(filter: &str) -> anyhow::Result<Command> {
+    tools::postgresql()?;
+    let mut nextest = tools::nextest()?;
+    nextest.args(PACKAGES).args(["-E", filter]);
+    Ok(nextest)
+}
+
 /// Tells tests and benchmarks where the programs are that they start.
 fn with_peers(command: &mut Command, profile: &str) -> anyhow::Result<()> {
     let peers = tools::peers()?;

@@ -208,6 +208,10 @@ pub struct Floor {
     pub tables: Tables,
     items: Vec<Target>,
     touched: Vec<usize>,
+    /// Machines whose state this batch has changed; all of them, where connections have changed.
+    entered: Vec<usize>,
+    relinked: bool,
+    order: Vec<usize>,
     last_tick: Option<i64>,
     last_watch: i64,
     failing: bool,
@@ -238,13 +242,19 @@ impl Floor {
     pub fn take(&mut self, batch: &[Sample], now: i64) -> Heard {
         self.tables.clear();
         let mut heard = Heard::default();
-        for sample in batch {
+        // Item after item, each in its order: rows of one counter then lie together, here and in the database.
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(0..batch.len());
+        order.sort_by_key(|place| batch.get(*place).map(|sample| sample.item));
+        for sample in order.iter().filter_map(|place| batch.get(*place)) {
             match self.items.get(sample.item as usize) {
                 Some(Target::Counter(place)) => self.take_count(*place, sample, now, &mut heard),
                 Some(Target::State(place)) => self.take_state(*place, sample, now, &mut heard),
                 _ => {}
             }
         }
+        self.order = order;
         for place in &self.touched {
             let Some(counter) = self.counters.get_mut(*place) else { continue };
             let moved = counter.working.map(|b| b.sequence) != counter.committed.map(|b| b.sequence);
@@ -308,11 +318,13 @@ impl Floor {
         heard.bad += u64::from(number.is_none());
         let times = Times { source: sample.source, server: sample.server, now };
         machine.watch.enter(machine.id, state, times, &mut self.tables);
+        self.entered.push(place);
     }
 
     /// A connection has changed.
     pub fn change(&mut self, connection: &str, next: &Link, now: i64) {
         self.tables.clear();
+        self.relinked = true;
         let since = state::whole_micros(next.started_at);
         for machine in self.machines.iter_mut().filter(|m| m.connection == connection) {
             let next = Link { started_at: since, ..next.clone() };
@@ -330,6 +342,7 @@ impl Floor {
     /// Nobody watched for longer than a takeover takes: from the last evidence on, everything is unknown.
     pub fn lose_unwatched(&mut self, now: i64) {
         self.tables.clear();
+        self.relinked = true;
         for machine in &mut self.machines {
             let Some(seen_at) = machine.seen_at.take() else { continue };
             if now.saturating_sub(seen_at) <= crate::connection::UNWATCHED {
@@ -406,9 +419,14 @@ impl Floor {
             }
             counter.committed = counter.working;
         }
-        for machine in &mut self.machines {
+        // A plant has thousands of machines, and a batch changes few of their states.
+        for place in self.entered.drain(..) {
+            let Some(machine) = self.machines.get_mut(place) else { continue };
             machine.committed = machine.watch;
-            if machine.committed_link != machine.link {
+        }
+        if std::mem::take(&mut self.relinked) {
+            for machine in &mut self.machines {
+                machine.committed = machine.watch;
                 machine.committed_link.clone_from(&machine.link);
             }
         }
@@ -419,6 +437,8 @@ impl Floor {
         self.failing = true;
         self.last_watch = 0;
         self.touched.clear();
+        self.entered.clear();
+        self.relinked = false;
         for counter in &mut self.counters {
             counter.in_batch = false;
             counter.working = counter.committed;

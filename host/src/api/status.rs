@@ -155,7 +155,7 @@ impl View<'_> {
     }
 
     fn live(&self, row: &NodeRow) -> bool {
-        self.is_me(&row.node, &row.boot_id) || row.heartbeat_age_us < self.heartbeat_us()
+        self.is_me(&row.node, &row.boot_id) || (!row.is_dead && row.heartbeat_age_us < self.heartbeat_us())
     }
 
     fn nodes(&self) -> Vec<NodeStatus> {
@@ -179,8 +179,12 @@ impl View<'_> {
 
     fn node(&self, row: &NodeRow) -> NodeStatus {
         let live = self.live(row);
-        let (could_take_over, why_not) =
-            if live { (None, None) } else { (Some(false), Some("it does not say any more that it lives".to_owned())) };
+        let why_not = match (live, row.is_dead) {
+            (true, _) => None,
+            (false, true) => Some("it has died".to_owned()),
+            (false, false) => Some("it does not say any more that it lives".to_owned()),
+        };
+        let could_take_over = why_not.as_ref().map(|_| false);
         NodeStatus {
             node: row.node.clone(),
             boot_id: row.boot_id.clone(),

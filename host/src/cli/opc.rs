@@ -145,8 +145,9 @@ struct Asked {
     names: BTreeMap<u32, String>,
 }
 
-fn ask(server: &Server, nodes: Vec<String>) -> anyhow::Result<Asked> {
+async fn ask(server: &Server, nodes: Vec<String>) -> anyhow::Result<Asked> {
     let config = connection(server)?;
+    connect::prepare(&config).await?;
     let queue = Arc::new(EventQueue::default());
     let name = server.server.as_str();
     let configs = BTreeMap::from([(name.to_owned(), config)]);
@@ -157,7 +158,7 @@ fn ask(server: &Server, nodes: Vec<String>) -> anyhow::Result<Asked> {
 }
 
 async fn read(server: &Server, nodes: Vec<String>) -> anyhow::Result<()> {
-    let asked = ask(server, nodes)?;
+    let asked = ask(server, nodes).await?;
     let read = asked.connections.read(&asked.items).await;
     let reason = asked.connections.status().into_iter().next().map(|s| s.reason).unwrap_or_default();
     asked.connections.close().await;
@@ -172,7 +173,7 @@ async fn read(server: &Server, nodes: Vec<String>) -> anyhow::Result<()> {
 }
 
 async fn watch(server: &Server, nodes: Vec<String>) -> anyhow::Result<()> {
-    let asked = ask(server, nodes)?;
+    let asked = ask(server, nodes).await?;
     asked
         .connections
         .subscribe(&asked.items, Monitoring { publish_ms: 0, sampling_ms: 0, queue: 100, coalesce: false })?;

@@ -8,44 +8,63 @@ use super::EXIT_CONFIGURATION;
 use super::arguments::Run;
 use crate::config::Config;
 use crate::identity::NodeName;
-use crate::node::{self, Places, Settings, StartError};
+use crate::node::{self, Ended, Places, Settings, StartError};
 
-/// Runs a node until SIGTERM or SIGINT; a second one ends it at once.
+/// Runs a node until SIGTERM or SIGINT; a second one ends it at once. A node that others took for dead goes on as another boot.
 pub async fn run(arguments: Run) -> ExitCode {
-    let settings = match settings(arguments) {
+    let mut settings = match settings(arguments) {
         Ok(settings) => settings,
         Err(sentences) => {
             eprintln!("{sentences}");
             return ExitCode::from(EXIT_CONFIGURATION);
         }
     };
+    loop {
+        match run_one_boot(&mut settings).await {
+            Some(code) => return code,
+            None => tracing::warn!("the node goes on as another boot"),
+        }
+    }
+}
+
+/// Runs one boot to its end; `None` when another is to follow.
+async fn run_one_boot(settings: &mut Settings) -> Option<ExitCode> {
     let started = tokio::select! {
-        started = node::start(settings) => started,
-        () = asked_to_end() => return ExitCode::SUCCESS,
+        started = node::start(settings.clone()) => started,
+        () = asked_to_end() => return Some(ExitCode::SUCCESS),
     };
     let mut node = match started {
         Ok(node) => node,
         Err(error) => {
             eprintln!("{error}");
             let code = if matches!(error, StartError::Configuration(_)) { EXIT_CONFIGURATION } else { 1 };
-            return ExitCode::from(code);
+            return Some(ExitCode::from(code));
         }
     };
-    let failed = tokio::select! {
+    // The next boot is found where this one was.
+    settings.config.serve.api_port = node.port();
+    let ended = tokio::select! {
         () = asked_to_end() => None,
-        sentence = node.ended_by_itself() => Some(sentence),
+        ended = node.ended_by_itself() => Some(ended),
     };
+    if let Some(Ended::Dead(sentence)) = &ended {
+        tracing::warn!("{sentence}");
+    }
     tokio::select! {
         () = node.end() => {}
         () = asked_to_end() => {
             eprintln!("ended before the drain was over: leases that were not released run out by themselves");
-            return ExitCode::FAILURE;
+            return Some(ExitCode::FAILURE);
         }
     }
-    failed.map_or(ExitCode::SUCCESS, |sentence| {
-        eprintln!("{sentence}");
-        ExitCode::FAILURE
-    })
+    match ended {
+        None => Some(ExitCode::SUCCESS),
+        Some(Ended::Dead(_)) => None,
+        Some(Ended::Failed(sentence)) => {
+            eprintln!("{sentence}");
+            Some(ExitCode::FAILURE)
+        }
+    }
 }
 
 fn settings(arguments: Run) -> Result<Settings, String> {

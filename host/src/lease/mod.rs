@@ -79,6 +79,8 @@ pub struct Seen {
     pub renewed_at_us: i64,
     /// Until it expires by the database's clock; negative when it has.
     pub expires_in_ms: i64,
+    /// Its holder has died, and that is proved.
+    pub is_dead: bool,
 }
 
 /// A lease that was granted.
@@ -127,6 +129,9 @@ pub enum LeaseError {
     /// This node may not take part; the sentence says why and what to do.
     #[error("{0}")]
     Refused(String),
+    /// This boot was taken for dead, or can not show that it lives: it must end everything and go on as another boot.
+    #[error("{0}")]
+    Dead(String),
 }
 
 /// Why the epoch of a lease was not raised, so that no new instance may be started.
@@ -171,7 +176,7 @@ pub trait LeaseStore: Send + Sync {
     /// Lets go. `clean`: the instance is dropped and every unfenceable effect was answered.
     async fn release(&self, key: &RoleKey, epoch: Epoch, clean: bool, cause: Cause) -> Result<(), LeaseError>;
 
-    /// Returns when somebody has let go of a lease, or after `at_most`.
+    /// Returns when somebody has let go of a lease, or has died, or after `at_most`.
     async fn released(&self, at_most: Duration);
 
     /// Removes this node from the plant, at the end.

@@ -16,7 +16,7 @@ use crate::lease::keeper::KeeperHandle;
 use crate::role::supervisor::Supervisor;
 
 pub use modules::{Modules, Places};
-pub use start::{Settings, StartError, start};
+pub use start::{Ended, Settings, StartError, start};
 
 /// A running node.
 pub struct Node {
@@ -24,9 +24,16 @@ pub struct Node {
     keeper: Arc<KeeperHandle>,
     serving: http::Serving,
     stop: CancellationToken,
+    port: u16,
 }
 
 impl Node {
+    /// Where it listens: the system's choice, where none was given.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Ends it cleanly: roles are drained and their leases released, the node leaves the plant, and last the HTTP side ends, so
     /// that it can be asked meanwhile how far that is.
     pub async fn end(self) {

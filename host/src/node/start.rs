@@ -36,8 +36,17 @@ pub enum StartError {
     Failed(String),
 }
 
-/// What a node is started with.
+/// Why a node ended by itself.
 #[derive(Debug)]
+pub enum Ended {
+    /// It can not go on; a sentence.
+    Failed(String),
+    /// Others take this boot for dead: it is to be started again, as another boot.
+    Dead(String),
+}
+
+/// What a node is started with.
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// The plant.
     pub config: Config,
@@ -57,6 +66,7 @@ pub async fn start(settings: Settings) -> Result<Node, StartError> {
     let me = Holder { node, boot: BootId::random() };
     let listener = http::listen(&config.serve).await?;
     let address = listener.local_addr().map_err(|error| StartError::Failed(error.to_string()))?;
+    let port = address.port();
     let address = config.serve.advertise.clone().unwrap_or_else(|| format!("http://{address}"));
 
     let metrics = Metrics::new();
@@ -95,7 +105,7 @@ pub async fn start(settings: Settings) -> Result<Node, StartError> {
     let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
     let serving = http::Serving::start(listener, state, stop.clone());
     tracing::info!(node = %me.node, boot = %me.boot, address, "the node serves");
-    Ok(Node { supervisor, keeper, serving, stop })
+    Ok(Node { supervisor, keeper, serving, stop, port })
 }
 
 /// The database with the schema that this binary needs.
@@ -162,12 +172,13 @@ fn listed(reports: &Reports) -> watch::Receiver<Vec<crate::role::Report>> {
 }
 
 impl Node {
-    /// Returns when the node can not go on: it is refused, or its HTTP side has failed.
-    pub async fn ended_by_itself(&mut self) -> String {
+    /// Returns when the node can not go on: it is refused, its HTTP side has failed, or its boot is over.
+    pub async fn ended_by_itself(&mut self) -> Ended {
         let keeper: Arc<KeeperHandle> = self.keeper.clone();
         tokio::select! {
-            sentence = keeper.refused() => sentence,
-            error = self.serving.failed() => format!("the HTTP side has failed: {error}"),
+            sentence = keeper.refused() => Ended::Failed(sentence),
+            sentence = keeper.dead() => Ended::Dead(sentence),
+            error = self.serving.failed() => Ended::Failed(format!("the HTTP side has failed: {error}")),
         }
     }
 }

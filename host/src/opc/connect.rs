@@ -98,6 +98,21 @@ pub async fn open(name: &str, config: &OpcConnection) -> Result<Open, Refusal> {
     timeout(CONNECT_WITHIN, Box::pin(dial(client, config))).await.map_err(|_| silent())?
 }
 
+/// Makes this host's key pair where a secured connection has none yet. It takes seconds the first time, which no server's answer is
+/// to be blamed for.
+///
+/// # Errors
+/// Why there is no pair.
+pub async fn prepare(config: &OpcConnection) -> Result<(), Refusal> {
+    if config.security == Security::None {
+        return Ok(());
+    }
+    let config = config.clone();
+    let made = tokio::task::spawn_blocking(move || pki::own(&config).map(drop)).await;
+    let made = made.unwrap_or_else(|error| Err(error.to_string()));
+    made.map_err(|reason| Refusal::new(Pause::Long, reason))
+}
+
 async fn client(name: &str, config: &OpcConnection) -> Result<Client, Refusal> {
     let (name, config) = (name.to_owned(), config.clone());
     // Reads files, and makes a key pair the first time: seconds of work.

@@ -219,7 +219,7 @@ impl Items {
 }
 
 /// Reads through a live session; a node whose namespace the server does not have is Bad without being asked for.
-async fn read_values(live: &Live, items: &[(u32, Node)]) -> Result<Vec<Sample>, OpcError> {
+pub(super) async fn read_values(live: &Live, items: &[(u32, Node)]) -> Result<Vec<Sample>, OpcError> {
     let mut samples = Vec::with_capacity(items.len());
     let mut asked = Vec::with_capacity(items.len());
     for (item, node) in items {

@@ -29,6 +29,8 @@ pub(super) struct Link {
     wanted: Mutex<BTreeMap<u32, Wanted>>,
     /// Items whose newest status is Bad, with that status.
     bad: Mutex<BTreeMap<u32, u32>>,
+    /// Items that were read, and of which no notification has come yet.
+    read: Mutex<BTreeMap<u32, Sample>>,
     state: watch::Sender<LinkState>,
     told: Mutex<Option<Told>>,
     /// When the server was last heard, nanoseconds since the Unix epoch; 0 for never.
@@ -77,6 +79,7 @@ impl Link {
             changed: Notify::new(),
             wanted: Mutex::default(),
             bad: Mutex::default(),
+            read: Mutex::default(),
             state: watch::Sender::new(LinkState::Connecting),
             told: Mutex::default(),
             heard: AtomicI64::new(0),
@@ -122,7 +125,29 @@ impl Link {
         self.heard.store(wall_nanos(), Ordering::Relaxed);
     }
 
-    pub(super) fn push(&self, samples: Vec<Sample>) {
+    /// Delivers values that were read before their items are monitored, so that nobody waits for the first publish.
+    pub(super) fn push_read(&self, samples: Vec<Sample>) {
+        lock(&self.read).extend(samples.iter().map(|sample| (sample.item, sample.clone())));
+        self.deliver(samples);
+    }
+
+    /// Delivers what the server published.
+    ///
+    /// A server begins a monitored item with its present value, which is what was read, or with one that it had kept: one that is
+    /// older than what was read goes back in time, which for a counter is a fall. Only an item's first can be either.
+    pub(super) fn push(&self, mut samples: Vec<Sample>) {
+        let mut read = lock(&self.read);
+        if !read.is_empty() {
+            samples.retain(|sample| {
+                let before = read.remove(&sample.item);
+                before.is_none_or(|before| !is_same(sample, &before) && !is_older(sample, &before))
+            });
+        }
+        drop(read);
+        self.deliver(samples);
+    }
+
+    fn deliver(&self, samples: Vec<Sample>) {
         if samples.is_empty() {
             return;
         }
@@ -186,6 +211,15 @@ impl Link {
             dropped: losses.dropped,
         }
     }
+}
+
+/// Servers differ in whether a value keeps its time from one look to the next.
+fn is_same(sample: &Sample, as_before: &Sample) -> bool {
+    (&sample.value, sample.status) == (&as_before.value, as_before.status)
+}
+
+fn is_older(sample: &Sample, than: &Sample) -> bool {
+    sample.source.zip(than.source).is_some_and(|(one, other)| one < other)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

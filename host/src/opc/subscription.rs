@@ -15,12 +15,13 @@ use opcua::types::{
     NotificationMessage, ReadValueId, StatusChangeNotification, StatusCode, TimestampsToReturn,
 };
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
 
 use super::connect::namespaces;
-use super::connections::bad;
+use super::connections::{bad, read_values};
 use super::link::{Link, Live, Wanted};
+use super::node::Node;
 use super::value;
 
 const TICK: Duration = Duration::from_millis(250);
@@ -34,6 +35,8 @@ const SMALLEST_QUEUE: u32 = 10;
 const GAP_AFTER: Duration = Duration::from_millis(100);
 /// More missing publishes than this are not asked for one by one.
 const LONGEST_GAP: u32 = 100;
+/// Reading is for speed only: a server that takes longer publishes its values.
+const READ_FIRST_WITHIN: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
 /// A tick that came so late was not the server's fault: this process stood still.
@@ -179,6 +182,7 @@ impl Subscriptions {
     }
 
     async fn create_items(&mut self, publish_ms: u32, items: Vec<(u32, Wanted)>) {
+        self.read_first(&items).await;
         let subscription = match self.subscription(publish_ms).await {
             Ok(subscription) => subscription,
             Err(status) => {
@@ -222,6 +226,16 @@ impl Subscriptions {
             rest = later;
         }
         self.report(&refused);
+    }
+
+    /// Delivers the items' present values without waiting for the first publish. Before they are monitored, so that what the server
+    /// publishes is newer; what cannot be read now is published later.
+    async fn read_first(&self, items: &[(u32, Wanted)]) {
+        let nodes: Vec<(u32, Node)> = items.iter().map(|(item, wanted)| (*item, wanted.node.clone())).collect();
+        if let Ok(Ok(mut samples)) = timeout(READ_FIRST_WITHIN, read_values(&self.live, &nodes)).await {
+            samples.retain(|sample| !StatusCode::from(sample.status).is_bad());
+            self.link.push_read(samples);
+        }
     }
 
     fn request(&self, item: u32, node: ReadValueId, wanted: &Wanted) -> MonitoredItemCreateRequest {
@@ -277,7 +291,8 @@ impl Subscriptions {
         let mut news = Vec::new();
         for (item, status) in refused {
             let before = self.failed.get(item);
-            if before.is_none_or(|before| before.status != *status) {
+            // What is wrong with the whole connection is said of the connection.
+            if before.is_none_or(|before| before.status != *status) && !is_of_connection(*status) {
                 news.push(bad(*item, *status));
             }
             let pause = before.map_or(FIRST_RETRY, |before| (before.pause * 2).min(LONGEST_RETRY));
@@ -412,6 +427,20 @@ fn is_too_much(status: StatusCode) -> bool {
             | StatusCode::BadRequestTooLarge
             | StatusCode::BadResponseTooLarge
             | StatusCode::BadEncodingLimitsExceeded
+    )
+}
+
+fn is_of_connection(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BadConnectionClosed
+            | StatusCode::BadNotConnected
+            | StatusCode::BadServerNotConnected
+            | StatusCode::BadCommunicationError
+            | StatusCode::BadSecureChannelClosed
+            | StatusCode::BadSecureChannelIdInvalid
+            | StatusCode::BadSessionClosed
+            | StatusCode::BadSessionIdInvalid
     )
 }
 

@@ -1,8 +1,9 @@
 //! One INSERT for many rows: the text that was written for one row, turned into one statement over arrays.
 //!
 //! `INSERT INTO t (a, b) VALUES ($1, now()) ON CONFLICT …` becomes
-//! `INSERT INTO t (a, b) SELECT batch.c1, now() FROM UNNEST($1::bigint[]) AS batch (c1) ON CONFLICT …`: one round trip for any
-//! number of rows. The rewriting works on tokens, so that everything that is not a parameter stays as it was written. What cannot
+//! `INSERT INTO t (a, b) SELECT batch.c1, now() FROM (SELECT UNNEST($1::bigint[]) AS c1) AS batch ON CONFLICT …`: one round trip for
+//! any number of rows. In a list of columns, and not as a table, since the server would first write such a table down: that is a sixth
+//! of what a booking costs. The rewriting works on tokens, so that everything that is not a parameter stays as it was written. What cannot
 //! be turned round without changing its meaning is left alone, and runs row by row.
 
 use sqlparser::ast::{ConflictTarget, Insert, OnConflictAction, OnInsert, SetExpr, Statement};
@@ -81,10 +82,9 @@ impl Template {
                 },
             }
         }
-        let arrays: Vec<String> =
-            sent.iter().enumerate().map(|(n, s)| format!("${}::{}[]", n + 1, s.element)).collect();
-        let names: Vec<String> = (1..=sent.len()).map(|n| format!("c{n}")).collect();
-        sql.push_str(&format!(" FROM UNNEST({}) AS batch ({})", arrays.join(", "), names.join(", ")));
+        let column = |(n, s): (usize, &Sent<'_>)| format!("UNNEST(${0}::{1}[]) AS c{0}", n + 1, s.element);
+        let columns: Vec<String> = sent.iter().enumerate().map(column).collect();
+        sql.push_str(&format!(" FROM (SELECT {}) AS batch", columns.join(", ")));
         for piece in &self.after {
             sql.push_str(&text(piece));
         }
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(
             rendered("INSERT INTO t (a, b, c) VALUES ($1, $2 + 1, now());", &[BIG, EXACT]),
             "INSERT INTO t (a, b, c) SELECT batch.c1, CAST(batch.c2 AS numeric) + 1, now() \
-             FROM UNNEST($1::bigint[], $2::bigint[]) AS batch (c1, c2)"
+             FROM (SELECT UNNEST($1::bigint[]) AS c1, UNNEST($2::bigint[]) AS c2) AS batch"
         );
     }
 
@@ -250,7 +250,7 @@ mod tests {
                 "INSERT INTO t (a, b) VALUES ($1, $2) ON CONFLICT (a) DO UPDATE SET b = $2, c = 'it''s; $1' WHERE t.b = excluded.b - 1",
                 &[BIG, BIG]
             ),
-            "INSERT INTO t (a, b) SELECT batch.c1, batch.c2 FROM UNNEST($1::bigint[], $2::bigint[]) AS batch (c1, c2) \
+            "INSERT INTO t (a, b) SELECT batch.c1, batch.c2 FROM (SELECT UNNEST($1::bigint[]) AS c1, UNNEST($2::bigint[]) AS c2) AS batch \
              ON CONFLICT (a) DO UPDATE SET b = excluded.b, c = 'it''s; $1' WHERE t.b = excluded.b - 1"
         );
     }
@@ -259,7 +259,7 @@ mod tests {
     fn comments_and_quoted_names_do_not_mislead() {
         assert_eq!(
             rendered("INSERT INTO \"values\" (a) -- VALUES ($9)\nVALUES /* ( */ ($1)", &[BIG]),
-            "INSERT INTO \"values\" (a)  \nSELECT batch.c1 FROM UNNEST($1::bigint[]) AS batch (c1)"
+            "INSERT INTO \"values\" (a)  \nSELECT batch.c1 FROM (SELECT UNNEST($1::bigint[]) AS c1) AS batch"
         );
     }
 

@@ -33,6 +33,7 @@ impl Ground {
         let server = harness::Postgres::start().unwrap();
         store::migrate(&Store::Postgres { urls: vec![server.url()], migrate_url: None }).await.unwrap();
         let pool = PgPool::connect(&server.url()).await.unwrap();
+        harness::postgres::mutate(&pool).await.unwrap();
         Self { server, pool }
     }
 

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod acquiring;
 #[cfg(test)]
+mod deaths;
+#[cfg(test)]
 mod ground;
 #[cfg(test)]
 mod histories;

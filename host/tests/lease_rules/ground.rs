@@ -49,6 +49,7 @@ impl Ground {
         let server = Postgres::start().unwrap();
         store::migrate(&at(server.url())).await.unwrap();
         let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
+        harness::postgres::mutate(&pool).await.unwrap();
         let table = "CREATE TABLE counts (machine integer PRIMARY KEY)";
         sqlx::raw_sql(table).execute(&pool).await.unwrap();
         Self { server, pool }

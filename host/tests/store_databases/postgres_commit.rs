@@ -103,7 +103,7 @@ async fn a_commit_that_is_not_answered_in_time_has_an_unknown_outcome_and_its_co
     // It wakes and commits, or not; nobody uses it any more.
     ground
         .until(
-            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT %plant_fence%' AND pid <> pg_backend_pid()",
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%plant_fence(%COMMIT%' AND pid <> pg_backend_pid()",
             0,
         )
         .await;

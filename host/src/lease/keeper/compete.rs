@@ -96,7 +96,7 @@ fn can_be_taken(shared: &Shared, unchanged: Option<&Unchanged>) -> bool {
     let seen = &unchanged.seen;
     match &seen.holder {
         None => true,
-        Some(holder) => *holder == shared.me || seen.expires_in_ms <= 0 || outlived(shared, unchanged),
+        Some(holder) => *holder == shared.me || seen.is_dead || seen.expires_in_ms <= 0 || outlived(shared, unchanged),
     }
 }
 

@@ -84,8 +84,17 @@ impl KeeperHandle {
 
     /// Returns when this node may not take part, with the sentence that says why.
     pub async fn refused(&self) -> String {
+        self.said(|now| now.refused.as_ref()).await
+    }
+
+    /// Returns when this boot is over, with the sentence that says why: the node goes on as another one.
+    pub async fn dead(&self) -> String {
+        self.said(|now| now.dead.as_ref()).await
+    }
+
+    async fn said(&self, what: fn(&Snapshot) -> Option<&String>) -> String {
         let mut snapshot = self.snapshot.clone();
-        match snapshot.wait_for(|now| now.refused.is_some()).await.map(|now| now.refused.clone()) {
+        match snapshot.wait_for(|now| what(now).is_some()).await.map(|now| what(&now).cloned()) {
             Ok(Some(sentence)) => sentence,
             _ => std::future::pending().await,
         }

@@ -14,17 +14,27 @@ pub(super) async fn be_present(shared: Arc<Shared>) {
     }
     shared.registered.cancel();
     loop {
-        tokio::time::sleep(shared.period()).await;
-        match shared.store.heartbeat().await {
-            Ok(others) => shared.beaten(others),
+        // The first one at once: it tells who else is there.
+        let pause = match shared.store.heartbeat().await {
+            Ok(others) => {
+                shared.beaten(others);
+                shared.period()
+            }
             // A database that failed over may show an old boot of ours for a while: as at the start, only what lasts counts.
             Err(LeaseError::Refused(_)) => {
                 if !register(&shared).await {
                     return;
                 }
+                shared.period()
             }
-            Err(error) => shared.failed(&error),
-        }
+            Err(LeaseError::Dead(sentence)) => return shared.die(&sentence),
+            Err(error) => {
+                shared.failed(&error);
+                // Others may take this node for dead when it is not back soon.
+                shared.period() / 8
+            }
+        };
+        tokio::time::sleep(pause).await;
     }
 }
 

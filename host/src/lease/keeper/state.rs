@@ -37,6 +37,8 @@ pub struct Snapshot {
     pub others: u64,
     /// Why this node may not take part.
     pub refused: Option<String>,
+    /// Why this boot is over, so that the node must go on as another.
+    pub dead: Option<String>,
 }
 
 /// A lease as it was seen, and since when it has not changed.
@@ -191,6 +193,13 @@ impl Shared {
         self.withdrawn.cancel();
         self.end_all(sentence);
         self.snapshot.send_modify(|now| now.refused = Some(sentence.to_owned()));
+    }
+
+    /// This boot is over: everything ends.
+    pub(super) fn die(&self, sentence: &str) {
+        self.withdrawn.cancel();
+        self.end_all(sentence);
+        self.snapshot.send_modify(|now| now.dead = Some(sentence.to_owned()));
     }
 
     /// Ends whatever is held, without giving it back.

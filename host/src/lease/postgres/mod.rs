@@ -1,13 +1,15 @@
 //! The lease store `postgres`: a row for each lease, a row for each fence, and every decision inside the database.
 //!
-//! Renewals have a connection of their own, so that nothing else can make them late. Everything else (acquire, release, heartbeat) has
+//! Renewals have a connection of their own, which also shows that this node lives, so that nothing else can make them late. Everything else (acquire, release, heartbeat) has
 //! a second one, and the wait for a release a third. All of it is bounded on both sides: the server gives a statement up as early as we
 //! stop waiting for it.
 
 mod hearing;
+mod life;
 mod nodes;
 mod renewal;
 mod rows;
+mod watch;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +20,10 @@ use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 
 use self::hearing::Hearing;
+use self::life::Life;
+use self::nodes::Beat;
 use self::rows::{acquired, columns, number, seen, timeline};
+use self::watch::Watch;
 use super::session::{Session, unavailable};
 use super::{Acquired, Cause, LeaseError, LeaseStore, Renewal, Seen};
 use crate::clock::BootInstant;
@@ -27,7 +32,7 @@ use crate::identity::{Epoch, Holder, RoleKey, RoleName};
 use crate::store::{Bounds, StoreError, session};
 
 /// For how long a heartbeat is fresh where leases never expire.
-const FRESH_WITHOUT_LEASE_MS: i64 = 10_000;
+const FRESH_WITHOUT_LEASE: Duration = Duration::from_secs(10);
 
 /// What a node says of itself.
 #[derive(Debug, Clone)]
@@ -44,7 +49,8 @@ pub struct Me {
 pub struct PostgresStore {
     me: Me,
     lease: Option<Duration>,
-    renewing: Session,
+    life: Life,
+    watch: Watch,
     working: Session,
     hearing: Hearing,
     /// The highest number of each role's epochs that this process has seen: a fail-over that lost the last writes does not lower it.
@@ -88,11 +94,13 @@ impl PostgresStore {
         let servers = servers(store, &me.holder, lease)?;
         // Opening a connection takes several round trips.
         let with_opening = at_most.saturating_mul(2);
+        let node = me.holder.node.clone();
         let working = if lease.is_some() { Session::sharing } else { Session::new };
         Ok(Self {
             me,
             lease,
-            renewing: Session::new(servers.clone(), at_most),
+            life: Life::new(servers.clone(), at_most, lease.map(|lease| lease / 3)),
+            watch: Watch::new(node, servers.clone(), lease.unwrap_or(FRESH_WITHOUT_LEASE) / 3),
             working: working(servers.clone(), with_opening),
             hearing: Hearing::new(servers, at_most),
             issued: Mutex::default(),
@@ -105,7 +113,7 @@ impl PostgresStore {
 
     /// For how long a heartbeat says that its node lives.
     fn fresh_ms(&self) -> i64 {
-        self.lease_ms().unwrap_or(FRESH_WITHOUT_LEASE_MS)
+        i64::try_from(self.lease.unwrap_or(FRESH_WITHOUT_LEASE).as_millis()).unwrap_or(i64::MAX)
     }
 
     /// Makes this node known where its lock has proved that it is the only one: another boot's row is of a process that is gone.
@@ -165,27 +173,46 @@ impl LeaseStore for PostgresStore {
     }
 
     async fn register(&self) -> Result<(), LeaseError> {
-        let fresh_ms = self.fresh_ms();
-        let refused =
-            self.working.run(async |connection| nodes::register(connection, &self.me, fresh_ms).await).await?;
+        // The lock comes first: whoever finds the row may watch it.
+        self.life.ping().await?;
+        let (fresh_ms, lock_key) = (self.fresh_ms(), self.life.key());
+        let registering = async |connection: &mut PgConnection| {
+            nodes::forget_deaths(connection).await?;
+            nodes::register(connection, &self.me, fresh_ms, lock_key).await
+        };
+        let refused = self.working.run(registering).await?;
         refused.map_or(Ok(()), |sentence| Err(LeaseError::Refused(sentence)))
     }
 
     async fn heartbeat(&self) -> Result<u64, LeaseError> {
         let fresh_ms = self.fresh_ms();
         let beat = async |connection: &mut PgConnection| nodes::beat(connection, &self.me.holder, fresh_ms).await;
-        if let Some(others) = self.working.run(beat).await? {
-            return Ok(others);
+        let found = self.working.run(beat).await?;
+        let pinged = self.life.ping().await;
+        if self.life.is_over() {
+            return Err(LeaseError::Dead(
+                "the session that shows that this node lives was gone for too long".to_owned(),
+            ));
         }
-        // The row is another boot's, or was deleted.
-        self.register().await.map(|()| 0)
+        pinged?;
+        match found {
+            Beat::Present(others) => {
+                if self.lease.is_some() {
+                    self.watch.follow(&others);
+                }
+                Ok(u64::try_from(others.len()).unwrap_or(u64::MAX))
+            }
+            Beat::Absent => self.register().await.map(|()| 0),
+            Beat::Dead => Err(LeaseError::Dead("this node was taken for dead: its session had ended".to_owned())),
+        }
     }
 
     async fn observe(&self, keys: &[RoleKey]) -> Result<Vec<Seen>, LeaseError> {
         const OBSERVE: &str = "
             SELECT l.role, l.partition, l.node AS holder, l.boot_id AS holder_boot, l.epoch, f.timeline,
                    round(extract(epoch FROM l.renewed_at) * 1000000)::bigint AS renewed_us,
-                   plant_milliseconds_until(l.expires_at, clock_timestamp()) AS expires_in_ms
+                   plant_milliseconds_until(l.expires_at, clock_timestamp()) AS expires_in_ms,
+                   EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = l.boot_id) AS is_dead
               FROM unnest($1::text[], $2::text[]) AS w(role, partition)
               JOIN plant_leases l USING (role, partition) JOIN plant_fences f USING (role, partition)";
         let (roles, partitions) = columns(keys.iter());
@@ -199,6 +226,10 @@ impl LeaseStore for PostgresStore {
     }
 
     async fn acquire(&self, key: &RoleKey, unchanged: Option<&Seen>) -> Result<Acquired, LeaseError> {
+        if self.lease.is_some() && self.life.is_lost() {
+            let what = "the session that shows that this node lives has ended and is not back yet";
+            return Err(LeaseError::Unavailable(what.to_owned()));
+        }
         self.ask(key, unchanged.map(|seen| (seen.epoch, seen.renewed_at_us)), false).await
     }
 
@@ -208,7 +239,9 @@ impl LeaseStore for PostgresStore {
 
     async fn renew(&self, held: &[(RoleKey, Epoch)]) -> Result<Vec<Renewal>, LeaseError> {
         let (me, lease_ms) = (&self.me.holder, self.lease_ms());
-        self.renewing.run(async |connection| renewal::renew(connection, me, held, lease_ms).await).await
+        let renewed = self.life.run(async |connection| renewal::renew(connection, me, held, lease_ms).await).await;
+        // Others take this boot for dead: nothing of it may go on.
+        if self.life.is_over() { Ok(vec![Renewal::Lost; held.len()]) } else { renewed }
     }
 
     async fn release(&self, key: &RoleKey, epoch: Epoch, clean: bool, cause: Cause) -> Result<(), LeaseError> {
@@ -224,10 +257,16 @@ impl LeaseStore for PostgresStore {
     }
 
     async fn released(&self, at_most: Duration) {
-        self.hearing.wait(at_most).await;
+        tokio::select! {
+            () = self.hearing.wait(at_most) => {}
+            () = self.watch.died() => {}
+        }
     }
 
     async fn leave(&self) -> Result<(), LeaseError> {
-        self.working.run(async |connection| nodes::leave(connection, &self.me.holder).await).await
+        self.watch.follow(&[]);
+        let left = self.working.run(async |connection| nodes::leave(connection, &self.me.holder).await).await;
+        self.life.end().await;
+        left
     }
 }

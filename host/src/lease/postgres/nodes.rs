@@ -3,7 +3,8 @@
 use sqlx::PgConnection;
 
 use super::Me;
-use crate::identity::Holder;
+use super::watch::Other;
+use crate::identity::{BootId, Holder};
 
 /// Makes this boot the node's; answers a sentence when another boot of the name is alive.
 ///
@@ -13,20 +14,23 @@ pub(super) async fn register(
     connection: &mut PgConnection,
     me: &Me,
     fresh_ms: i64,
+    lock_key: i64,
 ) -> Result<Option<String>, sqlx::Error> {
     const REGISTER: &str = "
-        INSERT INTO plant_nodes AS n (node, boot_id, address, version, started_at, heartbeat_at)
-             VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp())
+        INSERT INTO plant_nodes AS n (node, boot_id, address, version, lock_key, started_at, heartbeat_at)
+             VALUES ($1, $2, $3, $4, $6, clock_timestamp(), clock_timestamp())
         ON CONFLICT (node) DO UPDATE
-             SET boot_id = excluded.boot_id, address = excluded.address, version = excluded.version,
+             SET boot_id = excluded.boot_id, address = excluded.address, version = excluded.version, lock_key = excluded.lock_key,
                  started_at = CASE WHEN n.boot_id = excluded.boot_id THEN n.started_at ELSE excluded.started_at END,
                  heartbeat_at = excluded.heartbeat_at
-           WHERE n.boot_id = excluded.boot_id OR n.heartbeat_at <= clock_timestamp() - make_interval(secs => $5::bigint / 1000.0)";
+           WHERE n.boot_id = excluded.boot_id OR n.heartbeat_at <= clock_timestamp() - make_interval(secs => $5::bigint / 1000.0)
+              OR EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = n.boot_id)";
     const TWIN: &str = "
         SELECT address, to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM plant_nodes WHERE node = $1";
     let node = me.holder.node.as_str();
     let query = sqlx::query(REGISTER).bind(node).bind(me.holder.boot.0).bind(&me.address);
-    let registered = query.bind(env!("CARGO_PKG_VERSION")).bind(fresh_ms).execute(&mut *connection).await?;
+    let registered =
+        query.bind(env!("CARGO_PKG_VERSION")).bind(fresh_ms).bind(lock_key).execute(&mut *connection).await?;
     if registered.rows_affected() == 1 {
         return Ok(None);
     }
@@ -38,19 +42,47 @@ pub(super) async fn register(
     )))
 }
 
-/// Says that this boot lives; answers how many other nodes do, or `None` when the row is not this boot's any more.
-pub(super) async fn beat(
-    connection: &mut PgConnection,
-    me: &Holder,
-    fresh_ms: i64,
-) -> Result<Option<u64>, sqlx::Error> {
+/// What a heartbeat has found.
+pub(super) enum Beat {
+    /// The row is this boot's; these others live.
+    Present(Vec<Other>),
+    /// The row is another boot's, or was deleted.
+    Absent,
+    /// This boot was taken for dead.
+    Dead,
+}
+
+/// Says that this boot lives, and asks who else does.
+pub(super) async fn beat(connection: &mut PgConnection, me: &Holder, fresh_ms: i64) -> Result<Beat, sqlx::Error> {
     const BEAT: &str = "
         UPDATE plant_nodes SET heartbeat_at = clock_timestamp() WHERE node = $1 AND boot_id = $2
-     RETURNING (SELECT count(*) FROM plant_nodes o
-                 WHERE o.node <> $1 AND o.heartbeat_at > clock_timestamp() - make_interval(secs => $3::bigint / 1000.0))";
-    let beating = sqlx::query_scalar(BEAT).bind(me.node.as_str()).bind(me.boot.0).bind(fresh_ms);
-    let others: Option<i64> = beating.fetch_optional(connection).await?;
-    Ok(others.map(|others| u64::try_from(others).unwrap_or(0)))
+     RETURNING EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = $2)";
+    const OTHERS: &str = "
+        SELECT o.node, o.boot_id, coalesce(o.lock_key, 0) FROM plant_nodes o
+         WHERE o.node <> $1 AND o.heartbeat_at > clock_timestamp() - make_interval(secs => $2::bigint / 1000.0)
+           AND NOT EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = o.boot_id)";
+    let beating = sqlx::query_scalar(BEAT).bind(me.node.as_str()).bind(me.boot.0);
+    match beating.fetch_optional(&mut *connection).await? {
+        None => return Ok(Beat::Absent),
+        Some(true) => return Ok(Beat::Dead),
+        Some(false) => {}
+    }
+    let asking = sqlx::query_as(OTHERS).bind(me.node.as_str()).bind(fresh_ms);
+    let rows: Vec<(String, uuid::Uuid, i64)> = asking.fetch_all(connection).await?;
+    let other = |(node, boot, lock_key): (String, uuid::Uuid, i64)| {
+        let node = node.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+        Ok(Other { holder: Holder { node, boot: BootId(boot) }, lock_key })
+    };
+    Ok(Beat::Present(rows.into_iter().map(other).collect::<Result<_, sqlx::Error>>()?))
+}
+
+/// Forgets deaths so old that nothing of theirs is left.
+pub(super) async fn forget_deaths(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    const FORGET: &str = "
+        DELETE FROM plant_deaths d WHERE d.died_at < clock_timestamp() - interval '7 days'
+           AND NOT EXISTS (SELECT FROM plant_leases l WHERE l.boot_id = d.boot_id)
+           AND NOT EXISTS (SELECT FROM plant_nodes n WHERE n.boot_id = d.boot_id)";
+    sqlx::query(FORGET).execute(connection).await.map(drop)
 }
 
 /// Takes this boot out of the plant.

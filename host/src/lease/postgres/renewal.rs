@@ -14,7 +14,8 @@ macro_rules! asked {
     () => {
         "WITH asked AS (
              SELECT w.*, coalesce(l.node = $5 AND l.boot_id = $6 AND l.epoch = w.epoch AND l.expires_at > clock_timestamp()
-                    AND f.timeline = w.timeline AND w.timeline = plant_timeline() AND f.system_identifier = plant_system(), false) AS ours
+                    AND f.timeline = w.timeline AND w.timeline = plant_timeline() AND f.system_identifier = plant_system()
+                    AND NOT EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = $6), false) AS ours
                FROM unnest($1::text[], $2::text[], $3::bigint[], $4::integer[]) AS w(role, partition, epoch, timeline)
                LEFT JOIN plant_leases l USING (role, partition) LEFT JOIN plant_fences f USING (role, partition)
          )"

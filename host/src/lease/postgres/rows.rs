@@ -55,6 +55,7 @@ fn seen_of(key: RoleKey, row: &PgRow) -> Result<Seen, sqlx::Error> {
         epoch: epoch(row)?,
         renewed_at_us: row.try_get("renewed_us")?,
         expires_in_ms: row.try_get("expires_in_ms")?,
+        is_dead: row.try_get("is_dead").unwrap_or(false),
     })
 }
 

@@ -2,7 +2,7 @@ use opcua::types::{DataValue, MonitoredItemNotification};
 
 use super::*;
 use crate::config::{OpcConnection, Security};
-use crate::opc::{Batch, EventQueue, Value};
+use crate::opc::{Batch, EventQueue, Sample, Value};
 
 fn link() -> Link {
     let config = OpcConnection {
@@ -95,4 +95,35 @@ fn a_subscription_that_the_server_ended_is_made_anew() {
     let end = StatusChangeNotification { status: StatusCode::BadTimeout, ..Default::default() };
     let arrival = Arrival { data: vec![ExtensionObject::from_message(end)], ..empty(1) };
     assert!(subscription.take(arrival, &link).is_break());
+}
+
+fn read(value: i64, source: i64) -> Sample {
+    Sample { item: 4, value: Value::Int(value), status: 0, source: Some(source), server: None }
+}
+
+#[test]
+fn a_value_that_the_server_had_kept_does_not_follow_a_newer_one_that_was_read() {
+    let link = link();
+    link.push_read(vec![read(1000, 50)]);
+    link.push(vec![read(999, 40)]);
+    link.push(vec![read(1001, 60)]);
+    assert_eq!(delivered(&link), [1000, 1001]);
+}
+
+#[test]
+fn a_value_that_was_read_does_not_come_again_with_the_first_notification() {
+    let link = link();
+    link.push_read(vec![read(1000, 50)]);
+    link.push(vec![read(1000, 55)]);
+    link.push(vec![read(1000, 60)]);
+    assert_eq!(delivered(&link), [1000, 1000]);
+}
+
+#[test]
+fn after_its_first_notification_an_item_may_go_back_in_time() {
+    let link = link();
+    link.push_read(vec![read(1000, 50)]);
+    link.push(vec![read(1001, 55), read(1002, 20)]);
+    link.push(vec![Sample { source: None, ..read(1003, 0) }]);
+    assert_eq!(delivered(&link), [1000, 1001, 1002, 1003]);
 }

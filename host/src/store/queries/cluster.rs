@@ -21,6 +21,8 @@ pub struct NodeRow {
     pub started_at: i64,
     /// How old its last heartbeat is, in microseconds.
     pub heartbeat_age_us: i64,
+    /// Whether its death was proved.
+    pub is_dead: bool,
 }
 
 /// One role's fence and lease.
@@ -73,10 +75,12 @@ pub async fn nodes(pool: &Pool) -> Result<Vec<NodeRow>, sqlx::Error> {
         NodeRow,
         postgres: "SELECT node, CAST(boot_id AS text) AS boot_id, address, version,
                           (extract(epoch FROM started_at) * 1000000)::bigint AS started_at,
-                          (extract(epoch FROM clock_timestamp() - heartbeat_at) * 1000000)::bigint AS heartbeat_age_us
+                          (extract(epoch FROM clock_timestamp() - heartbeat_at) * 1000000)::bigint AS heartbeat_age_us,
+                          EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = plant_nodes.boot_id) AS is_dead
                    FROM plant_nodes ORDER BY node",
         sqlite: "SELECT node, CAST(boot_id AS text) AS boot_id, address, version, started_at,
-                        CAST(unixepoch('subsec') * 1000000 AS INTEGER) - heartbeat_at AS heartbeat_age_us
+                        CAST(unixepoch('subsec') * 1000000 AS INTEGER) - heartbeat_at AS heartbeat_age_us,
+                        FALSE AS is_dead
                  FROM plant_nodes ORDER BY node",
     )
 }

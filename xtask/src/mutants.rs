@@ -1,0 +1,191 @@
+//! Proves that every rule of the lease protocol has a test: each rule is broken in turn, in the SQL that decides, and the tests of
+//! the leases have to notice.
+
+use std::fs;
+use std::process::Stdio;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::{layout, test};
+
+/// What breaks one rule: its name, and a text that stands once in the migration with what stands there instead.
+type Mutant = (&'static str, &'static str, &'static str);
+
+const MIGRATION: &str = "migrations/postgres/0001_leases.sql";
+
+const MUTANTS: [Mutant; 35] = [
+    ("the fence locks its row", "AND f.boot_id = p_boot\n        FOR SHARE;", "AND f.boot_id = p_boot;"),
+    ("the fence compares the boot", "AND f.epoch = p_epoch AND f.boot_id = p_boot", "AND f.epoch = p_epoch"),
+    (
+        "the fence compares the epoch",
+        "f.timeline = p_timeline AND f.epoch = p_epoch AND",
+        "f.timeline = p_timeline AND",
+    ),
+    (
+        "the fence raises",
+        "IF NOT FOUND THEN\n        RAISE EXCEPTION 'lease-lost: % is not at",
+        "IF false THEN\n        RAISE EXCEPTION 'lease-lost: % is not at",
+    ),
+    ("the fence asks for the timeline", "IF plant_timeline() <> p_timeline THEN", "IF false THEN"),
+    (
+        "the fence looks at the expiry",
+        "AND l.boot_id = p_boot AND l.epoch = p_epoch AND l.expires_at > clock_timestamp();",
+        "AND l.boot_id = p_boot AND l.epoch = p_epoch;",
+    ),
+    (
+        "the fence looks at the clock at the commit",
+        "AND l.epoch = p_epoch AND l.expires_at > clock_timestamp();",
+        "AND l.epoch = p_epoch AND l.expires_at > now();",
+    ),
+    (
+        "every acquisition raises the epoch",
+        "epoch := greatest(fence.epoch, lease.epoch, p_at_least) + 1;",
+        "epoch := greatest(fence.epoch, lease.epoch, p_at_least);",
+    ),
+    (
+        "epochs go on from what the node has seen",
+        "greatest(fence.epoch, lease.epoch, p_at_least) + 1",
+        "greatest(fence.epoch, lease.epoch) + 1",
+    ),
+    (
+        "epochs go on from the fence",
+        "greatest(fence.epoch, lease.epoch, p_at_least) + 1",
+        "greatest(lease.epoch, p_at_least) + 1",
+    ),
+    (
+        "a hold-back is never lowered",
+        "fence.effects_not_before := greatest(fence.effects_not_before, instant + length);",
+        "fence.effects_not_before := instant + length;",
+    ),
+    (
+        "a hold-back counts from the takeover",
+        "greatest(fence.effects_not_before, instant + length);",
+        "greatest(fence.effects_not_before, lease.renewed_at + length);",
+    ),
+    ("an unclean takeover holds effects back", "IF unclean AND p_lease_ms IS NOT NULL THEN", "IF false THEN"),
+    (
+        "a missing lease is an unknown holder",
+        "> 0 THEN 'expiry' ELSE 'start' END;\n",
+        "> 0 THEN 'expiry' ELSE 'start' END;\n        unclean := fence.epoch = 0;\n",
+    ),
+    (
+        "another history ends nothing cleanly",
+        "OR fence.epoch = 0 OR fence.timeline <> line OR fence.system_identifier <> system;",
+        "OR fence.epoch = 0;",
+    ),
+    ("unchanged means not renewed", " AND renewed_us IS NOT DISTINCT FROM p_seen_renewed_us;", ";"),
+    (
+        "what is unchanged for a lease can be taken",
+        "ELSIF lease.expires_at <= instant OR unchanged THEN",
+        "ELSIF lease.expires_at <= instant THEN",
+    ),
+    ("what has expired can be taken", "ELSIF lease.expires_at <= instant OR unchanged THEN", "ELSIF unchanged THEN"),
+    ("what is held is not taken", "        granted := mine;\n", "        granted := true;\n"),
+    ("another boot of the name is another node", " AND lease.boot_id IS NOT DISTINCT FROM p_boot;", ";"),
+    (
+        "a proved death frees the lease",
+        "ELSIF NOT mine AND EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = lease.boot_id) THEN",
+        "ELSIF false THEN",
+    ),
+    (
+        "a dead boot is granted nothing",
+        "IF EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = p_boot) THEN",
+        "IF false THEN",
+    ),
+    ("a restart is of one's own lease", "granted := mine AND fence.timeline", "granted := fence.timeline"),
+    (
+        "a restart is of the epoch that is held",
+        "AND lease.epoch = p_seen_epoch AND lease.expires_at > instant;",
+        "AND lease.expires_at > instant;",
+    ),
+    (
+        "a restart is of a lease that lasts",
+        "AND lease.epoch = p_seen_epoch AND lease.expires_at > instant;",
+        "AND lease.epoch = p_seen_epoch;",
+    ),
+    (
+        "a takeover is recorded",
+        "IF cause <> 'restart' THEN\n        INSERT INTO plant_takeovers",
+        "IF false THEN\n        INSERT INTO plant_takeovers",
+    ),
+    (
+        "a release raises the epoch",
+        "SELECT greatest(f.epoch, p_epoch) + 1 INTO next",
+        "SELECT greatest(f.epoch, p_epoch) INTO next",
+    ),
+    (
+        "a release by another boot frees nothing",
+        "AND l.node = p_node AND l.boot_id = p_boot AND l.epoch = p_epoch\n        FOR UPDATE;",
+        "AND l.node = p_node AND l.epoch = p_epoch\n        FOR UPDATE;",
+    ),
+    (
+        "a late release frees nothing",
+        "AND l.node = p_node AND l.boot_id = p_boot AND l.epoch = p_epoch\n        FOR UPDATE;",
+        "AND l.node = p_node AND l.boot_id = p_boot\n        FOR UPDATE;",
+    ),
+    (
+        "an unclean release holds effects back",
+        "CASE WHEN p_clean OR p_lease_ms IS NULL THEN f.effects_not_before",
+        "CASE WHEN true THEN f.effects_not_before",
+    ),
+    (
+        "a clean release forgets no hold-back",
+        "CASE WHEN p_clean OR p_lease_ms IS NULL THEN f.effects_not_before",
+        "CASE WHEN p_clean OR p_lease_ms IS NULL THEN '-infinity'::timestamptz",
+    ),
+    ("a release is heard of", "PERFORM pg_notify('plant_released', p_role || '/' || p_partition);", ""),
+    (
+        "a release of another history frees nothing",
+        "AND f.partition = p_partition AND f.timeline = p_timeline FOR UPDATE;",
+        "AND f.partition = p_partition FOR UPDATE;",
+    ),
+    (
+        "the fence row is locked first",
+        "    SELECT * INTO fence FROM plant_fences f WHERE f.role = p_role AND f.partition = p_partition FOR UPDATE;\n\
+         \x20   SELECT * INTO lease FROM plant_leases l WHERE l.role = p_role AND l.partition = p_partition FOR UPDATE;\n\
+         \x20   present := FOUND;\n",
+        "    SELECT * INTO lease FROM plant_leases l WHERE l.role = p_role AND l.partition = p_partition FOR UPDATE;\n\
+         \x20   present := FOUND;\n\
+         \x20   SELECT * INTO fence FROM plant_fences f WHERE f.role = p_role AND f.partition = p_partition FOR UPDATE;\n",
+    ),
+    (
+        "an acquisition waits for commits",
+        "f.partition = p_partition FOR UPDATE;\n    SELECT * INTO lease",
+        "f.partition = p_partition;\n    SELECT * INTO lease",
+    ),
+];
+
+/// Breaks each rule whose name contains `only`, or all of them.
+pub fn mutants(only: Option<&str>) -> anyhow::Result<()> {
+    let migration = fs::read_to_string(layout::root()?.join(MIGRATION))?;
+    let directory = tempfile::tempdir()?;
+    let mut survived = Vec::new();
+    for (rule, text, instead) in MUTANTS.iter().filter(|(rule, ..)| only.is_none_or(|only| rule.contains(only))) {
+        let file = directory.path().join("mutant.sql");
+        fs::write(&file, mutant(&migration, text, instead).with_context(|| format!("{rule:?}"))?)?;
+        let mut tests = test::nextest_of("binary(lease_rules) + binary(lease_postgres)")?;
+        tests.env("PLANT_MUTANT", &file).stdout(Stdio::null()).stderr(Stdio::null());
+        let noticed = !tests.status()?.success();
+        println!("{}  {rule}", if noticed { "noticed " } else { "SURVIVED" });
+        if !noticed {
+            survived.push(*rule);
+        }
+    }
+    ensure!(survived.is_empty(), "no test notices when these are broken: {}", survived.join("; "));
+    Ok(())
+}
+
+/// The function that holds `text`, with `instead` in its place, as a statement that replaces it in a database.
+fn mutant(migration: &str, text: &str, instead: &str) -> anyhow::Result<String> {
+    ensure!(migration.matches(text).count() == 1, "{text:?} does not stand once in {MIGRATION}");
+    for part in migration.split("\nCREATE FUNCTION ").skip(1) {
+        let function = part.split_once("\n$$;").map_or(part, |(function, _)| function);
+        if function.contains(text) {
+            let broken = function.replace(text, instead);
+            // Replacing a function forgets where it looks for tables.
+            let ending = migration.split_once("\nDO $$").context("the migration's last block is gone")?.1;
+            return Ok(format!("CREATE OR REPLACE FUNCTION {broken}\n$$;\nDO $${ending}"));
+        }
+    }
+    bail!("{text:?} stands in no function")
+}
