@@ -13,7 +13,8 @@ const SCHEMES: [&str; 4] = ["nats://", "tls://", "mqtt://", "mqtts://"];
 
 /// Every broker that is written well enough to be used, by name.
 pub(super) fn buses(root: &Section<'_>, directory: &Path) -> BTreeMap<String, Bus> {
-    root.named_sections("bus").into_iter().filter_map(|(name, section)| one(name, section, directory)).collect()
+    let buses = root.named_sections("bus").into_iter().filter_map(|(name, section)| one(name, section, directory));
+    buses.map(|bus| (bus.name.clone(), bus)).collect()
 }
 
 /// Says that a broker is of no use yet, where it is none.

@@ -95,7 +95,8 @@ fn nats<'b>(section: &Section<'_>, buses: &'b BTreeMap<String, Bus>) -> Option<&
         Some(name) => {
             let bus = buses.get(name);
             if bus.is_none() {
-                let known = if buses.is_empty() { "there is none".to_owned() } else { format!("there are {}", known()) };
+                let known =
+                    if buses.is_empty() { "there is none".to_owned() } else { format!("there are {}", known()) };
                 section.wrong("bus", format!("is {name:?}, and there is no usable [bus.{name}]: {known}"));
             }
             bus?

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::config::{Config, Store};
+use crate::config::{Config, Leases as Kept, Redundancy, Store};
 use crate::identity::RoleKey;
 use crate::lease::keeper::KeeperHandle;
+use crate::lease::lock::LockStore;
+use crate::lease::nats::NatsStore;
 use crate::lease::postgres::{Me, PostgresStore};
 use crate::lease::single::{SinglePostgres, SingleSqlite};
 use crate::lease::{Held, LeaseStore};
@@ -17,9 +19,18 @@ use crate::store::{Pool, StoreError};
 /// The store that the configuration asks for.
 pub(super) fn store(config: &Config, me: Me, pool: &Pool) -> Result<Arc<dyn LeaseStore>, StoreError> {
     Ok(match (&config.redundancy, &config.store, pool) {
-        (Some(redundancy), store, _) => Arc::new(PostgresStore::new(store, me, Some(redundancy.lease))?),
+        (Some(redundancy), store, _) => redundant(redundancy, store, me)?,
         (None, Store::Sqlite { path }, Pool::Sqlite(pool)) => Arc::new(SingleSqlite::new(me, path, pool.clone())),
         (None, store, _) => Arc::new(SinglePostgres::new(store, me)?),
+    })
+}
+
+fn redundant(redundancy: &Redundancy, store: &Store, me: Me) -> Result<Arc<dyn LeaseStore>, StoreError> {
+    let lease = redundancy.lease;
+    Ok(match &redundancy.leases {
+        Kept::Postgres => Arc::new(PostgresStore::new(store, me, Some(lease))?),
+        Kept::PostgresLock { key } => Arc::new(LockStore::new(store, me, lease, *key)?),
+        Kept::Nats { bus, bucket } => Arc::new(NatsStore::new(store, me, lease, bus.clone(), bucket.clone())?),
     })
 }
 

@@ -1,8 +1,8 @@
-//! The plant's advisory lock, on a connection of its own: who leads, and the proof that whoever led before is gone.
+//! The plant's advisory lock, on a session of its own: who leads.
 //!
-//! The server ends the session of a leader that says nothing for a whole lease, as it ends one whose process has died, so that the lock is
-//! let go of however its holder ended. A lock that comes free proves that only to a session that saw it held: after a restart of the
-//! database every lock is free and every leader alive.
+//! The server ends the session of a leader that says nothing for a whole lease, as it ends one whose process has died, so that the lock
+//! is let go of however its holder ended. That it is free proves nothing about whoever had it: after a restart of the database every lock
+//! is free and every leader alive. What proves a death, and when a lease has run out, the rows say.
 
 use std::time::Duration;
 
@@ -18,43 +18,19 @@ use crate::store::session;
 /// How long the taking waits for watchers, who are handed the lock for a moment when it comes free.
 const AMONG_WATCHERS: Duration = Duration::from_millis(200);
 
-/// Where the lock `$1` stands in `pg_locks`; `l` is a row of it.
-macro_rules! locked {
-    () => {
-        "l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-         AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid
-         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    };
-}
-pub(super) use locked;
-
 /// Who leads the plant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Leader {
-    /// Nobody.
-    Nobody,
     /// This session.
-    Mine(Lead),
+    Mine,
     /// Another one; its name, as far as the server knows it.
     Other(Option<Holder>),
 }
 
-/// The lock, as this session holds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lead {
-    /// The server's process that holds it.
-    pub(super) pid: i32,
-    /// The boot that led before and is proved to have let go.
-    pub(super) before: Option<BootId>,
-}
-
-/// A session, and what it knows. It forgets everything when the session ends.
 struct Opened {
     connection: PgConnection,
+    /// The server's process that serves it.
     pid: i32,
-    leads: bool,
-    /// The last other leader that this session saw.
-    saw: Option<BootId>,
 }
 
 /// The way to the plant's lock.
@@ -72,45 +48,34 @@ impl Leadership {
         Self { servers, key, lease, deadline, session: Mutex::new(None) }
     }
 
-    /// Becomes the leader unless there is one. `Nobody` is never answered.
+    /// Becomes the leader unless there is one.
     pub(super) async fn take(&self) -> Result<Leader, LeaseError> {
-        self.using(async |opened| match self.look(opened).await? {
-            Leader::Nobody => self.lock(opened).await,
-            other => Ok(other),
-        })
-        .await
+        let taking = async {
+            let mut kept = self.session.lock().await;
+            let mut opened = self.opened(&mut kept).await?;
+            let leader = match self.look(&mut opened).await? {
+                Some(leader) => leader,
+                None => self.lock(&mut opened).await?,
+            };
+            // After an error, or when the caller gives up, the session is dropped, the lock with it.
+            *kept = Some(opened);
+            Ok(leader)
+        };
+        in_time(self.deadline, taking).await
     }
 
     /// Whether this node leads; takes the lock again where its session was lost and nobody was faster.
     pub(super) async fn keep(&self) -> Result<bool, LeaseError> {
-        Ok(matches!(self.take().await?, Leader::Mine(_)))
-    }
-
-    /// The boot that led until this session saw that it does not any more.
-    pub(super) async fn gone(&self) -> Result<Option<BootId>, LeaseError> {
-        self.using(async |opened| match self.look(opened).await? {
-            Leader::Nobody => Ok(opened.saw),
-            Leader::Mine(lead) => Ok(lead.before),
-            Leader::Other(_) => Ok(None),
-        })
-        .await
-    }
-
-    /// Forgets the proof: it was used, or was of no use.
-    pub(super) async fn forget(&self) {
-        if let Some(opened) = self.session.lock().await.as_mut() {
-            opened.saw = None;
-        }
+        Ok(self.take().await? == Leader::Mine)
     }
 
     /// Lets go of the lock. When the server does not answer the session is dropped, and the lock with it.
     pub(super) async fn let_go(&self) {
         let letting_go = async {
             let mut kept = self.session.lock().await;
-            let Some(mut opened) = kept.take_if(|opened| opened.leads) else { return Ok(()) };
-            let unlock = sqlx::query("SELECT pg_advisory_unlock($1)").bind(self.key);
+            let Some(mut opened) = kept.take() else { return Ok(()) };
+            let unlock = sqlx::query("SELECT pg_advisory_unlock_all()");
             unlock.execute(&mut opened.connection).await.map_err(|error| unavailable(&error))?;
-            (opened.leads, opened.saw) = (false, None);
             *kept = Some(opened);
             Ok(())
         };
@@ -118,44 +83,37 @@ impl Leadership {
         let _ = in_time(self.deadline, letting_go).await;
     }
 
+    /// Ends the session.
+    pub(super) async fn end(&self) {
+        self.let_go().await;
+        self.session.lock().await.take();
+    }
+
     /// Waits, for `at_most`, until another leader has let go; false, at once, where there is none to wait for.
     pub(super) async fn wait(&self, at_most: Duration) -> Result<bool, LeaseError> {
         let mut kept = self.session.lock().await;
         let mut opened = in_time(self.deadline, self.opened(&mut kept)).await?;
-        let looked = in_time(self.deadline, self.look(&mut opened)).await?;
-        let other = matches!(looked, Leader::Other(_));
-        if other {
+        let leader = in_time(self.deadline, self.look(&mut opened)).await?;
+        let is_led = matches!(leader, Some(Leader::Other(_)));
+        if is_led {
             // Shared, so that no watcher waits for another; and let go of in the same message, so that one that freezes keeps nothing.
             let wait = format!(
                 "SET lock_timeout = {}; SELECT pg_advisory_lock_shared({key}); SELECT pg_advisory_unlock_shared({key})",
                 at_most.as_millis().max(1),
                 key = self.key
             );
-            match sqlx::raw_sql(sqlx::AssertSqlSafe(wait)).execute(&mut opened.connection).await {
-                Err(error) if !gave_up(&error) => return Err(unavailable(&error)),
-                _ => {}
+            // The server gives it up; later than that it is silent.
+            let waiting = sqlx::raw_sql(sqlx::AssertSqlSafe(wait)).execute(&mut opened.connection);
+            let waited = in_time(at_most + self.deadline, async { Ok(waiting.await) }).await?;
+            if let Some(error) = waited.err().filter(|error| !gave_up(error)) {
+                return Err(unavailable(&error));
             }
         }
         *kept = Some(opened);
-        Ok(other)
+        Ok(is_led)
     }
 
-    /// Runs `work` on the session, in time. After an error, or when the caller gives up, the session is dropped, the lock with it.
-    async fn using<T>(
-        &self,
-        work: impl for<'o> AsyncFnOnce(&'o mut Opened) -> Result<T, LeaseError>,
-    ) -> Result<T, LeaseError> {
-        let using = async {
-            let mut kept = self.session.lock().await;
-            let mut opened = self.opened(&mut kept).await?;
-            let done = work(&mut opened).await?;
-            *kept = Some(opened);
-            Ok(done)
-        };
-        in_time(self.deadline, using).await
-    }
-
-    /// The session, taken out; a new one where there is none, or where the old one has ended unnoticed while it led.
+    /// The session, taken out; a new one where there is none, or where the old one has ended.
     async fn opened(&self, kept: &mut MutexGuard<'_, Option<Opened>>) -> Result<Opened, LeaseError> {
         if let Some(mut opened) = kept.take()
             && sqlx::query("SELECT 1").execute(&mut opened.connection).await.is_ok()
@@ -182,46 +140,35 @@ impl Leadership {
             ));
         };
         let pid = settled.try_get(2).map_err(|error| unavailable(&error))?;
-        Ok(Opened { connection, pid, leads: false, saw: None })
+        Ok(Opened { connection, pid })
     }
 
     /// Who leads now, by the server's own table of locks.
-    async fn look(&self, opened: &mut Opened) -> Result<Leader, LeaseError> {
-        const LOOK: &str = concat!(
-            "SELECT l.pid, a.application_name, n.node
-               FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
-               LEFT JOIN plant_nodes n ON n.boot_id::text = left(a.application_name, 36)
-              WHERE ",
-            locked!()
-        );
+    async fn look(&self, opened: &mut Opened) -> Result<Option<Leader>, LeaseError> {
+        const LOOK: &str = "
+            SELECT l.pid, a.application_name, n.node
+              FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
+              LEFT JOIN plant_nodes n ON n.boot_id::text = left(a.application_name, 36)
+             WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
+               AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid
+               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
         let row = sqlx::query(LOOK).bind(self.key).fetch_optional(&mut opened.connection).await;
-        let row = row.map_err(|error| unavailable(&error))?;
-        let Some(row) = row else {
-            opened.leads = false;
-            return Ok(Leader::Nobody);
-        };
+        let Some(row) = row.map_err(|error| unavailable(&error))? else { return Ok(None) };
         let pid: i32 = row.try_get(0).map_err(|error| unavailable(&error))?;
-        opened.leads = pid == opened.pid;
-        if opened.leads {
-            return Ok(Leader::Mine(Lead { pid, before: opened.saw }));
+        if pid == opened.pid {
+            return Ok(Some(Leader::Mine));
         }
-        let holder = named(&row).map_err(|error| unavailable(&error))?;
-        opened.saw = holder.as_ref().map(|holder| holder.boot);
-        Ok(Leader::Other(holder))
+        Ok(Some(Leader::Other(named(&row).map_err(|error| unavailable(&error))?)))
     }
 
     async fn lock(&self, opened: &mut Opened) -> Result<Leader, LeaseError> {
-        let lock =
-            format!("SET lock_timeout = {}; SELECT pg_advisory_lock({})", AMONG_WATCHERS.as_millis(), self.key);
+        let lock = format!("SET lock_timeout = {}; SELECT pg_advisory_lock({})", AMONG_WATCHERS.as_millis(), self.key);
         match sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut opened.connection).await {
-            Ok(_) => {
-                opened.leads = true;
-                Ok(Leader::Mine(Lead { pid: opened.pid, before: opened.saw }))
-            }
+            Ok(_) => Ok(Leader::Mine),
             // Another was faster; or the watchers were many, and it is asked again.
             Err(error) if gave_up(&error) => match self.look(opened).await? {
-                Leader::Nobody => Err(LeaseError::Unavailable("the plant's lock is passed around just now".to_owned())),
-                leader => Ok(leader),
+                None => Err(LeaseError::Unavailable("the plant's lock is passed around just now".to_owned())),
+                Some(leader) => Ok(leader),
             },
             Err(error) => Err(unavailable(&error)),
         }

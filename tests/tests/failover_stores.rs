@@ -1,0 +1,102 @@
+//! The same line and the same two nodes on the other lease stores: whatever ends the holder, the books are what was made.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use harness::plant::{head, line, role, text, wait_until_reading};
+use harness::process::wait_until;
+use harness::takeover::{rounds, succession};
+use harness::{End, Nats, Plant, Postgres, Simulator};
+use serde_json::Value;
+
+const LOCK: &str = "store = \"postgres-lock\"\nlock_key = 4711\n";
+
+#[test]
+fn under_one_lock_a_killed_holder_is_succeeded_and_the_books_are_what_was_made() -> anyhow::Result<()> {
+    under_a_lock(End::Killed)
+}
+
+#[test]
+fn under_one_lock_a_stopped_holder_hands_over_and_the_books_are_what_was_made() -> anyhow::Result<()> {
+    under_a_lock(End::Stopped)
+}
+
+#[test]
+fn under_one_lock_a_frozen_holder_commits_nothing_after_it_wakes_and_the_books_are_what_was_made() -> anyhow::Result<()>
+{
+    under_a_lock(End::Frozen)
+}
+
+#[test]
+fn with_leases_in_nats_a_killed_holder_is_succeeded_and_the_books_are_what_was_made() -> anyhow::Result<()> {
+    with_nats(End::Killed)
+}
+
+#[test]
+fn with_leases_in_nats_a_stopped_holder_hands_over_and_the_books_are_what_was_made() -> anyhow::Result<()> {
+    with_nats(End::Stopped)
+}
+
+#[test]
+fn with_leases_in_nats_a_frozen_holder_commits_nothing_after_it_wakes_and_the_books_are_what_was_made()
+-> anyhow::Result<()> {
+    with_nats(End::Frozen)
+}
+
+fn under_a_lock(end: End) -> anyhow::Result<()> {
+    let database = Postgres::start()?;
+    let line = Simulator::start(&["--speed", "20", "--paused"])?;
+    succession(&plant(&database, &line, LOCK)?, &line, end, rounds(3))
+}
+
+fn with_nats(end: End) -> anyhow::Result<()> {
+    let (database, nats) = (Postgres::start()?, Nats::start()?);
+    let line = Simulator::start(&["--speed", "20", "--paused"])?;
+    succession(&plant(&database, &line, &kept_in(&nats))?, &line, end, rounds(3))
+}
+
+#[test]
+fn while_nats_is_away_nobody_reads_and_when_it_is_back_somebody_does() -> anyhow::Result<()> {
+    let (database, mut nats) = (Postgres::start()?, Nats::start()?);
+    let line = Simulator::start(&["--paused"])?;
+    let plant = plant(&database, &line, &kept_in(&nats))?;
+    let (a, b) = (plant.node("a")?, plant.node("b")?);
+    wait_until("somebody reads", Duration::from_secs(60), || Ok(a.instances("reader")? + b.instances("reader")? == 1))?;
+    nats.kill()?;
+    wait_until("the holder has stopped", plant.lease() * 10, || {
+        Ok(a.instances("reader")? + b.instances("reader")? == 0)
+    })?;
+    let status = a.get("/api/status")?;
+    let error = status.pointer("/ha/last_error").and_then(Value::as_str).unwrap_or_default().to_owned();
+    ensure!(error.contains("NATS at nats://127.0.0.1:"), "{status}");
+    nats.run()?;
+    wait_until("somebody reads again", Duration::from_secs(60), || {
+        Ok(a.instances("reader")? + b.instances("reader")? == 1)
+    })?;
+    let holder = text(&role(&a, "reader")?, "holder").to_owned();
+    wait_until_reading(&a, &holder)
+}
+
+#[test]
+fn a_node_whose_lease_is_not_the_buckets_ends_and_says_both() -> anyhow::Result<()> {
+    let (database, nats) = (Postgres::start()?, Nats::start()?);
+    let line = Simulator::start(&["--paused"])?;
+    let first = plant(&database, &line, &kept_in(&nats))?;
+    let a = first.node("a")?;
+    wait_until_reading(&a, "a")?;
+    let other = head(&database.url(), &line.url(), "", Some(3)) + &kept_in(&nats) + &harness::plant::line("");
+    let other = Plant::from_text(&other, 3)?;
+    let mut b = harness::Node::start(other.path(), "b", &[])?;
+    let code = b.wait(Duration::from_secs(60))?;
+    ensure!(code.is_some_and(|code| code != 0), "{code:?} {}", b.log());
+    ensure!(b.log().contains("keeps its keys for 2s and a lease lasts 3s"), "{}", b.log());
+    wait_until_reading(&a, "a")
+}
+
+fn kept_in(nats: &Nats) -> String {
+    format!("store = \"nats\"\nbucket = \"bottling\"\n\n[bus.main]\nurl = \"{}\"\n", nats.url())
+}
+
+fn plant(database: &Postgres, at: &Simulator, redundancy: &str) -> anyhow::Result<Plant> {
+    Plant::from_text(&(head(&database.url(), &at.url(), "", Some(2)) + redundancy + &line("")), 2)
+}
