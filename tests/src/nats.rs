@@ -46,6 +46,21 @@ impl Nats {
         bail!("five ports in a row were taken by others before NATS could listen there")
     }
 
+    /// Starts so many servers that are one cluster; it may take some seconds to choose its leader.
+    ///
+    /// # Errors
+    /// When there is no `nats-server`, or one does not start; its log is in the error.
+    pub fn cluster(size: usize) -> anyhow::Result<Vec<Self>> {
+        let ports: Vec<u16> = (0..size).map(|_| free_port()).collect::<anyhow::Result<_>>()?;
+        let routes: Vec<String> = ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
+        let server = |own: &String| {
+            let arguments = ["--cluster_name", "plant", "--server_name", own, "--cluster", own, "--routes"];
+            let arguments = arguments.into_iter().map(str::to_owned).chain([routes.join(",")]);
+            Self::start_with(&arguments.collect::<Vec<_>>())
+        };
+        routes.iter().map(server).collect()
+    }
+
     /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {

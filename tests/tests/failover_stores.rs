@@ -93,6 +93,25 @@ fn a_node_whose_lease_is_not_the_buckets_ends_and_says_both() -> anyhow::Result<
     wait_until_reading(&a, "a")
 }
 
+#[test]
+fn a_check_says_where_leases_are_kept_and_that_nats_needs_the_database_as_well() -> anyhow::Result<()> {
+    let head = |keys: &str| head("postgres://plant@127.0.0.1/bottling", "opc.tcp://127.0.0.1:9", "", Some(2)) + keys;
+    for (keys, said) in [
+        ("", "leases of 2 s in PostgreSQL, "),
+        (LOCK, "leases of 2 s in PostgreSQL under the one lock 4711, "),
+        (
+            "store = \"nats\"\n[bus.main]\nurl = \"nats://plant:secret@127.0.0.1:4222\"\n",
+            "leases of 2 s in the bucket plant_leases of NATS at nats://plant:…@127.0.0.1:4222 and their fences in PostgreSQL, \
+             so that both are needed, ",
+        ),
+    ] {
+        let plant = Plant::from_text(&(head(keys) + &line("")), 2)?;
+        let checked = harness::node::host(plant.path(), &["check"])?;
+        ensure!(checked.code == Some(0) && checked.output.contains(said), "{checked:?}");
+    }
+    Ok(())
+}
+
 fn kept_in(nats: &Nats) -> String {
     format!("store = \"nats\"\nbucket = \"bottling\"\n\n[bus.main]\nurl = \"{}\"\n", nats.url())
 }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 /// What is logged unless told otherwise. The OPC UA library calls errors what is none (a client without a certificate, where none is
-/// wanted); what matters of it is logged by our own sessions.
-const DEFAULT_LOG: &str = "info,opcua_client=off,opcua_core=off,opcua_crypto=off,opcua_server=off,sqlx=error";
+/// wanted), and the NATS library a server that is away; what matters of either is logged by our own sessions.
+const DEFAULT_LOG: &str =
+    "info,async_nats=off,opcua_client=off,opcua_core=off,opcua_crypto=off,opcua_server=off,sqlx=error";
 
 /// Runs a plant's roles on one node at a time, and proves it.
 #[derive(Debug, Parser)]

@@ -25,11 +25,23 @@ pub(super) fn unused(root: &Section<'_>, redundancy: Option<&Redundancy>) {
     }
 }
 
+/// The URLs without their passwords. A comma that stands in a password makes no second URL.
+pub(super) fn shown(url: &str) -> String {
+    if url.split(',').all(known) {
+        url.split(',').map(|url| without_password(url.trim())).collect::<Vec<_>>().join(",")
+    } else {
+        without_password(url)
+    }
+}
+
+fn known(url: &str) -> bool {
+    SCHEMES.iter().any(|scheme| url.trim().strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
+}
+
 fn one(name: &str, section: Section<'_>, directory: &Path) -> Option<Bus> {
     let url = section.required("url", WANTED);
-    let known = |url: &str| SCHEMES.iter().any(|s| url.strip_prefix(s).is_some_and(|rest| !rest.is_empty()));
-    if let Some(url) = url.filter(|url| !known(url)) {
-        section.wrong("url", format!("is {:?}: {WANTED}", without_password(url)));
+    if let Some(url) = url.filter(|url| !url.split(',').all(known)) {
+        section.wrong("url", format!("is {:?}: {WANTED}", shown(url)));
     }
     let file = |key| section.text(key).map(|file| directory.join(file));
     let (creds_file, ca_file) = (file("creds_file"), file("ca_file"));

@@ -158,7 +158,7 @@ pub enum Leases {
 pub struct Bus {
     /// Its name.
     pub name: String,
-    /// Its URL, which may have a password in it.
+    /// Its URL, or those of a cluster with commas between them; they may have passwords in them.
     pub url: String,
     /// User name and password, where it wants them.
     pub login: Option<(String, String)>,
@@ -169,10 +169,15 @@ pub struct Bus {
 }
 
 impl Bus {
+    /// The URL of each server.
+    pub fn servers(&self) -> impl Iterator<Item = &str> {
+        self.url.split(',').map(str::trim)
+    }
+
     /// The URL as it may be shown.
     #[must_use]
     pub fn shown(&self) -> String {
-        database::without_password(&self.url)
+        bus::shown(&self.url)
     }
 }
 

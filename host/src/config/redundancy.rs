@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::database::without_password;
 use super::raw::Section;
 use super::{Bus, Leases, Redundancy, Serve, Store};
 
@@ -117,9 +116,15 @@ fn nats<'b>(section: &Section<'_>, buses: &'b BTreeMap<String, Bus>) -> Option<&
             }
         },
     };
-    if !["nats://", "tls://"].iter().any(|scheme| bus.url.starts_with(scheme)) {
-        let (at, url) = (if section.has("bus") { "bus" } else { "store" }, without_password(&bus.url));
+    let at = if section.has("bus") { "bus" } else { "store" };
+    if !bus.servers().all(|url| ["nats://", "tls://"].iter().any(|scheme| url.starts_with(scheme))) {
+        let url = bus.shown();
         section.wrong(at, format!("needs NATS, and bus.{}.url is {url:?}: use nats:// or tls://", bus.name));
+        return None;
+    }
+    if let Some(error) = bus.servers().find_map(|url| url.parse::<async_nats::ServerAddr>().err()) {
+        let url = bus.shown();
+        section.wrong(at, format!("needs NATS, and bus.{}.url is {url:?} ({error}): write nats://HOST:4222", bus.name));
         return None;
     }
     Some(bus)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::kv;
+use host::config::Bus;
 use host::identity::RoleKey;
 use host::lease::nats::NatsStore;
 use host::lease::{Acquired, Cause, LeaseError, LeaseStore, Renewal};
@@ -187,7 +188,7 @@ async fn a_login_that_nats_refuses_is_said_and_no_password_is_shown() {
         harness::Nats::start_with(&["--user".to_owned(), "plant".to_owned(), "--pass".to_owned(), "right".to_owned()])
             .unwrap();
     let with = |password: &str| {
-        let bus = host::config::Bus { login: Some(("plant".to_owned(), password.to_owned())), ..bus(&locked) };
+        let bus = Bus { login: Some(("plant".to_owned(), password.to_owned())), ..bus(&locked) };
         NatsStore::new(&ground.database(), me("a"), LEASE, bus, BUCKET.to_owned()).unwrap()
     };
     let answer = with("wrong").register().await;
@@ -216,4 +217,60 @@ async fn a_lease_of_a_holder_that_only_lost_its_nats_is_had_by_another_after_it_
     let new = tokio::time::timeout(PATIENCE, b.take_soon()).await.unwrap();
     assert!(new.epoch > old.epoch && new.hold_back > Duration::ZERO);
     ground.refuses(&a, old.epoch).await;
+}
+
+#[tokio::test]
+async fn in_a_cluster_a_lease_outlives_the_loss_of_one_of_three_servers() {
+    let ground = Ground::of(Kind::Nats).await;
+    let mut servers = harness::Nats::cluster(3).unwrap();
+    let urls: Vec<String> = servers.iter().map(harness::Nats::url).collect();
+    make_replicated(&urls).await;
+    let node = |name: &str| {
+        let (me, bus) = (me(name), Bus { url: urls.join(","), ..bus(&servers[0]) });
+        let holder = me.holder.clone();
+        let store = NatsStore::new(&ground.database(), me, LEASE, bus, BUCKET.to_owned()).unwrap();
+        crate::ground::Node { me: holder, store: Box::new(store) }
+    };
+    let (a, b) = (node("a"), node("b"));
+    let grant = a.take_soon().await;
+    let held = [(reader(), grant.epoch)];
+    for gone in 0..servers.len() {
+        servers[gone].kill().unwrap();
+        renewed_in_the_end(&a, &held).await;
+        servers[gone].run().unwrap();
+        all_replicas_are_current(&urls).await;
+    }
+    assert_eq!(b.see_taken().await.holder, Some(a.me.clone()));
+    a.release(grant.epoch, true, Cause::Release).await;
+    assert!(b.take_soon().await.epoch > grant.epoch);
+}
+
+/// The bucket as a person makes it beforehand, as soon as the cluster has a leader.
+async fn make_replicated(urls: &[String]) {
+    let config = kv::Config { bucket: BUCKET.to_owned(), max_age: LEASE, num_replicas: 3, ..kv::Config::default() };
+    let start = std::time::Instant::now();
+    loop {
+        let client = async_nats::connect(urls).await.unwrap();
+        let made = async_nats::jetstream::new(client).create_key_value(config.clone()).await;
+        let Err(error) = made else { return };
+        assert!(start.elapsed() < PATIENCE, "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn all_replicas_are_current(urls: &[String]) {
+    let start = std::time::Instant::now();
+    loop {
+        let client = async_nats::connect(urls).await.unwrap();
+        let stream = async_nats::jetstream::new(client).get_stream(format!("KV_{BUCKET}")).await;
+        let cluster = stream.ok().and_then(|stream| stream.cached_info().cluster.clone());
+        if cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.replicas.iter().filter(|replica| replica.current).count() == 2)
+        {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{cluster:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }

@@ -14,7 +14,7 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, GetStreamErrorKind};
 use async_nats::jetstream::kv::{self, UpdateErrorKind};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
-use async_nats::{ConnectError, ConnectErrorKind};
+use async_nats::{ConnectError, ConnectErrorKind, ServerAddr};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -34,6 +34,23 @@ pub(super) struct Entry {
     pub(super) revision: u64,
     /// Who has written it; `None` where it was deleted, and the marker has not run out yet.
     pub(super) holder: Option<Holder>,
+}
+
+/// What is doubtful about a bucket with so many replicas.
+fn doubt(in_cluster: bool, replicas: usize, max_age: Duration) -> Option<&'static str> {
+    if in_cluster && replicas < 2 {
+        Some(
+            "has one replica, so that no lease can be had or renewed while the server that has it is away: make it anew with three \
+             (nats kv add --replicas 3) while no node runs",
+        )
+    } else if replicas > 1 && max_age < SHORT_FOR_A_CLUSTER {
+        Some(
+            "is replicated, and the cluster may take longer to choose a new leader than a lease of less than 10 s lasts: \
+             set redundancy.lease_seconds to 10 or more",
+        )
+    } else {
+        None
+    }
 }
 
 /// The way to the bucket.
@@ -119,14 +136,18 @@ impl Bucket {
             .await
             .unwrap_or_else(|_| Err(self.failed(&format_args!("no answer within {} ms", self.deadline.as_millis()))));
         if matches!(done, Err(LeaseError::Unavailable(_))) {
-            // What was sent and not answered is sent again by nobody.
+            // Whatever it may still be doing can confuse nobody who uses the next one.
             self.close().await;
         }
         done
     }
 
     async fn connect(&self) -> Result<kv::Store, LeaseError> {
-        let mut options = ConnectOptions::new().name(&self.client).connection_timeout(self.deadline);
+        let servers = self.servers()?;
+        // A connection that was lost is not tried again behind our back for ever: what it has not sent yet would be sent long after.
+        let mut options = ConnectOptions::new().name(&self.client).max_reconnects(servers.len());
+        // One that swallows everything must leave time for the next.
+        options = options.connection_timeout(self.deadline / u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1));
         if let Some((user, password)) = &self.bus.login {
             options = options.user_and_password(user.clone(), password.clone());
         }
@@ -142,7 +163,7 @@ impl Bucket {
         if let Some(file) = &self.bus.ca_file {
             options = options.add_root_certificates(file.clone());
         }
-        let client = options.connect(&self.bus.url).await.map_err(|error| self.not_connected(&error))?;
+        let client = options.connect(servers).await.map_err(|error| self.not_connected(&error))?;
         let mut context = async_nats::jetstream::new(client);
         context.set_timeout(self.deadline);
         let bucket = match self.find(&context).await? {
@@ -151,6 +172,13 @@ impl Bucket {
         };
         self.check(&bucket)?;
         Ok(bucket)
+    }
+
+    fn servers(&self) -> Result<Vec<ServerAddr>, LeaseError> {
+        let servers: Result<Vec<ServerAddr>, _> = self.bus.servers().map(str::parse).collect();
+        servers.map_err(|error| {
+            LeaseError::Refused(format!("bus.{}.url cannot be used ({error}): correct it", self.bus.name))
+        })
     }
 
     async fn find(&self, context: &Context) -> Result<Option<kv::Store>, LeaseError> {
@@ -201,19 +229,10 @@ impl Bucket {
                 self.name, config.max_age, self.max_age
             )));
         }
-        let is_cluster =
-            info.cluster.as_ref().is_some_and(|cluster| cluster.name.as_ref().is_some_and(|name| !name.is_empty()));
-        let warning = if is_cluster && config.num_replicas < 2 {
-            Some("it has one replica, so that no lease can be had while that server is away: make it with 3 replicas")
-        } else if config.num_replicas > 1 && self.max_age < SHORT_FOR_A_CLUSTER {
-            Some(
-                "it is replicated, and an election of NATS can outlast a lease of less than 10 s: set redundancy.lease_seconds = 10",
-            )
-        } else {
-            None
-        };
-        if let Some(warning) = warning.filter(|_| !self.has_warned.swap(true, Ordering::Relaxed)) {
-            tracing::warn!(bucket = self.name, replicas = config.num_replicas, lease = ?self.max_age, "the bucket of leases: {warning}");
+        let cluster = info.cluster.as_ref().and_then(|cluster| cluster.name.as_deref()).filter(|name| !name.is_empty());
+        let doubt = doubt(cluster.is_some(), config.num_replicas, self.max_age);
+        if let Some(doubt) = doubt.filter(|_| !self.has_warned.swap(true, Ordering::Relaxed)) {
+            tracing::warn!(bucket = self.name, replicas = config.num_replicas, lease = ?self.max_age, "the bucket of leases {doubt}");
         }
         Ok(())
     }
@@ -246,5 +265,20 @@ impl Bucket {
 
     fn failed(&self, error: &dyn Display) -> LeaseError {
         LeaseError::Unavailable(format!("NATS at {}: {error}", self.bus.shown()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_replica_in_a_cluster_and_a_short_lease_in_a_replicated_bucket_are_doubtful() {
+        let (short, long) = (Duration::from_secs(9), Duration::from_secs(10));
+        assert!(doubt(true, 1, long).is_some_and(|doubt| doubt.starts_with("has one replica")));
+        assert!(doubt(true, 3, short).is_some_and(|doubt| doubt.starts_with("is replicated")));
+        assert_eq!(doubt(true, 3, long), None);
+        // A server that stands alone.
+        assert_eq!((doubt(false, 1, short), doubt(false, 1, long)), (None, None));
     }
 }

@@ -26,14 +26,14 @@ use futures::future::join_all;
 
 use self::bucket::{Bucket, Entry};
 use super::postgres::{Me, PostgresStore, deadline};
-use super::{Acquired, Cause, LeaseError, LeaseStore, Renewal, Seen};
+use super::{Acquired, Cause, Grant, LeaseError, LeaseStore, Renewal, Seen};
 use crate::clock::BootInstant;
 use crate::config::{self, Bus};
 use crate::identity::{Epoch, Holder, RoleKey};
 use crate::store::StoreError;
 
 /// How soon a key is looked for again that should have run out: NATS lets keys run out up to 255 ms late.
-const LATE: i64 = 50;
+const LATE_MS: i64 = 50;
 
 /// Leases in NATS, with their fences in PostgreSQL.
 pub struct NatsStore {
@@ -151,7 +151,7 @@ impl NatsStore {
         match answer {
             Ok(Acquired::Granted(grant)) if BootInstant::now().since(sent) < self.lease * 3 / 4 => {
                 self.held(|held| held.insert(key.clone(), Tenure { epoch: grant.epoch, revision }));
-                Ok(Acquired::Granted(super::Grant { sent, ..grant }))
+                Ok(Acquired::Granted(Grant { sent, ..grant }))
             }
             Ok(Acquired::Granted(grant)) => {
                 // So much time has passed that the key may be another's. No instance was started.
@@ -234,7 +234,7 @@ impl LeaseStore for NatsStore {
             if is_over && seen.holder.as_ref() != Some(&self.me) {
                 let holder = self.bucket.read(&name(&seen.key)).await?.and_then(|entry| entry.holder);
                 if let Some(holder) = holder.filter(|holder| *holder != self.me) {
-                    (seen.holder, seen.expires_in_ms) = (Some(holder), LATE);
+                    (seen.holder, seen.expires_in_ms) = (Some(holder), LATE_MS);
                 }
             }
         }
@@ -263,7 +263,7 @@ impl LeaseStore for NatsStore {
                 tenure.epoch = grant.epoch;
             }
         });
-        Ok(Acquired::Granted(super::Grant { sent, ..grant }))
+        Ok(Acquired::Granted(Grant { sent, ..grant }))
     }
 
     async fn renew(&self, held: &[(RoleKey, Epoch)]) -> Result<Vec<Renewal>, LeaseError> {
