@@ -6,7 +6,7 @@ use anyhow::ensure;
 use harness::plant::{head, line, role, text, wait_until_reading};
 use harness::process::wait_until;
 use harness::takeover::{rounds, succession};
-use harness::{End, Nats, Plant, Postgres, Simulator};
+use harness::{End, Nats, Node, Plant, Postgres, Simulator};
 use serde_json::Value;
 
 const LOCK: &str = "store = \"postgres-lock\"\nlock_key = 4711\n";
@@ -66,9 +66,9 @@ fn while_nats_is_away_nobody_reads_and_when_it_is_back_somebody_does() -> anyhow
     wait_until("the holder has stopped", plant.lease() * 10, || {
         Ok(a.instances("reader")? + b.instances("reader")? == 0)
     })?;
-    let status = a.get("/api/status")?;
-    let error = status.pointer("/ha/last_error").and_then(Value::as_str).unwrap_or_default().to_owned();
-    ensure!(error.contains("NATS at nats://127.0.0.1:"), "{status}");
+    wait_until("it says why", Duration::from_secs(30), || {
+        Ok(last_error(&a)?.contains(NATS) || last_error(&b)?.contains(NATS))
+    })?;
     nats.run()?;
     wait_until("somebody reads again", Duration::from_secs(60), || {
         Ok(a.instances("reader")? + b.instances("reader")? == 1)
@@ -86,7 +86,7 @@ fn a_node_whose_lease_is_not_the_buckets_ends_and_says_both() -> anyhow::Result<
     wait_until_reading(&a, "a")?;
     let other = head(&database.url(), &line.url(), "", Some(3)) + &kept_in(&nats) + &harness::plant::line("");
     let other = Plant::from_text(&other, 3)?;
-    let mut b = harness::Node::start(other.path(), "b", &[])?;
+    let mut b = Node::start(other.path(), "b", &[])?;
     let code = b.wait(Duration::from_secs(60))?;
     ensure!(code.is_some_and(|code| code != 0), "{code:?} {}", b.log());
     ensure!(b.log().contains("keeps its keys for 2s and a lease lasts 3s"), "{}", b.log());
@@ -110,6 +110,14 @@ fn a_check_says_where_leases_are_kept_and_that_nats_needs_the_database_as_well()
         ensure!(checked.code == Some(0) && checked.output.contains(said), "{checked:?}");
     }
     Ok(())
+}
+
+const NATS: &str = "NATS at nats://127.0.0.1:";
+
+/// What went wrong last with a node's leases.
+fn last_error(node: &Node) -> anyhow::Result<String> {
+    let status = node.get("/api/status")?;
+    Ok(status.pointer("/ha/last_error").and_then(Value::as_str).unwrap_or_default().to_owned())
 }
 
 fn kept_in(nats: &Nats) -> String {
