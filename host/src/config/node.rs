@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::raw::Section;
-use super::{Plant, Redundancy, Serve, Store};
+use super::{OnDemotion, PAIR, Plant, Redundancy, Scope, Serve, Store};
 
 const ZONES: &str = "/usr/share/zoneinfo";
 
@@ -107,8 +107,15 @@ pub(super) fn redundancy(root: &Section<'_>, store: Option<&Store>, serve: Optio
         );
     }
     only_yet(&section, "store", "postgres", &["postgres-lock", "nats"]);
-    only_yet(&section, "scope", "role", &["node"]);
-    only_yet(&section, "on_demotion", "standby", &["exit"]);
+    let scope = section.choice("scope", &[("role", Scope::Role), ("node", Scope::Node)]).unwrap_or(Scope::Role);
+    let demotions = [("standby", OnDemotion::Standby), ("exit", OnDemotion::Exit)];
+    let on_demotion = section.choice("on_demotion", &demotions).unwrap_or(OnDemotion::Standby);
+    if scope == Scope::Node && root.section("roles").is_some_and(|roles| roles.has(PAIR)) {
+        section.wrong(
+            "scope",
+            format!("is \"node\", which makes `{PAIR}` the lease of the pair: call the role [roles.{PAIR}] otherwise"),
+        );
+    }
     let _ = section.whole("lock_key", 0..=i64::MAX as u64, "use a whole number of up to 63 bits");
     for key in ["bus", "bucket"] {
         let _ = section.text(key);
@@ -119,7 +126,7 @@ pub(super) fn redundancy(root: &Section<'_>, store: Option<&Store>, serve: Optio
         }
     }
     section.finish();
-    Some(Redundancy { lease: Duration::from_secs(seconds.unwrap_or(10)) })
+    Some(Redundancy { lease: Duration::from_secs(seconds.unwrap_or(10)), scope, on_demotion })
 }
 
 /// A key with one value that this version does and others that it refuses.

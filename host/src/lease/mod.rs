@@ -6,6 +6,7 @@
 mod apart;
 pub mod held;
 pub mod keeper;
+pub mod placement;
 pub mod postgres;
 mod session;
 pub mod single;
@@ -18,6 +19,7 @@ use crate::clock::BootInstant;
 use crate::identity::{Epoch, Holder, RoleKey};
 
 pub use held::{Held, HeldControl, LeaseLost};
+pub use placement::Placed;
 
 /// Why a role changed hands, or an instance was started anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
@@ -174,7 +176,13 @@ pub trait LeaseStore: Send + Sync {
     /// Lets go. `clean`: the instance is dropped and every unfenceable effect was answered.
     async fn release(&self, key: &RoleKey, epoch: Epoch, clean: bool, cause: Cause) -> Result<(), LeaseError>;
 
-    /// Returns when somebody has let go of a lease, or has died, or after `at_most`.
+    /// What people want of these roles, as it concerns this node. Where there is one node, nothing.
+    async fn placements(&self, keys: &[RoleKey]) -> Result<Vec<Placed>, LeaseError> {
+        let _ = keys;
+        Ok(Vec::new())
+    }
+
+    /// Returns when somebody has let go of a lease, has died, or has said where a role is to run, or after `at_most`.
     async fn released(&self, at_most: Duration);
 
     /// Removes this node from the plant, at the end.

@@ -7,6 +7,7 @@
 mod hearing;
 mod life;
 mod nodes;
+pub(super) mod placement;
 mod renewal;
 mod rows;
 mod watch;
@@ -25,7 +26,7 @@ use self::nodes::Beat;
 use self::rows::{acquired, columns, number, seen, timeline};
 use self::watch::Watch;
 use super::session::{Session, unavailable};
-use super::{Acquired, Cause, LeaseError, LeaseStore, Renewal, Seen};
+use super::{Acquired, Cause, LeaseError, LeaseStore, Placed, Renewal, Seen};
 use crate::clock::BootInstant;
 use crate::config;
 use crate::identity::{Epoch, Holder, RoleKey, RoleName};
@@ -242,6 +243,12 @@ impl LeaseStore for PostgresStore {
                 query.bind(clean).bind(cause.as_str()).execute(connection).await.map(drop)
             })
             .await
+    }
+
+    async fn placements(&self, keys: &[RoleKey]) -> Result<Vec<Placed>, LeaseError> {
+        let Some(lease) = self.lease else { return Ok(Vec::new()) };
+        let node = &self.me.holder.node;
+        self.working.run(async |connection| placement::placements(connection, node, keys, lease).await).await
     }
 
     async fn released(&self, at_most: Duration) {
