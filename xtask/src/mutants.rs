@@ -191,15 +191,22 @@ pub fn mutants(only: Option<&str>) -> anyhow::Result<()> {
         let file = directory.path().join("mutant.sql");
         fs::write(&file, mutant(&migration, text, instead).with_context(|| format!("{rule:?}"))?)?;
         let mut tests = test::nextest_of("binary(lease_rules) + binary(lease_postgres)")?;
-        tests.env("PLANT_MUTANT", &file).stdout(Stdio::null()).stderr(Stdio::null());
-        let noticed = !tests.status()?.success();
-        println!("{}  {rule}", if noticed { "noticed " } else { "SURVIVED" });
-        if !noticed {
+        let ran = tests.env("PLANT_MUTANT", &file).stdin(Stdio::null()).output()?;
+        if ran.status.success() {
+            println!("SURVIVED  {rule}");
             survived.push(*rule);
+        } else {
+            println!("noticed   {rule}, by {}", first_failure(&String::from_utf8_lossy(&ran.stderr)));
         }
     }
     ensure!(survived.is_empty(), "no test notices when these are broken: {}", survived.join("; "));
     Ok(())
+}
+
+/// The name of the test that failed first: whoever doubts that it is the rule's test can look.
+fn first_failure(output: &str) -> &str {
+    let failed = output.lines().find(|line| ["FAIL [", "TIMEOUT [", "SIGABRT ["].iter().any(|word| line.contains(word)));
+    failed.and_then(|line| line.rsplit(' ').next()).unwrap_or("no test: the run itself failed")
 }
 
 /// The function that holds `text`, with `instead` in its place, as a statement that replaces it in a database.

@@ -70,7 +70,9 @@ async fn each_mistake_in_a_url_has_its_sentence() {
 async fn a_wrong_password_is_named_and_not_repeated() {
     let server = harness::Postgres::start().unwrap();
     let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
-    sqlx::raw_sql("CREATE ROLE guarded LOGIN PASSWORD 'right'").execute(&pool).await.unwrap();
+    // Version 13 stores a password for md5 unless it is told otherwise.
+    let guarded = "SET password_encryption = 'scram-sha-256'; CREATE ROLE guarded LOGIN PASSWORD 'right'";
+    sqlx::raw_sql(guarded).execute(&pool).await.unwrap();
     let rules = server.path().join("data/pg_hba.conf");
     let old = std::fs::read_to_string(&rules).unwrap();
     std::fs::write(&rules, format!("host all guarded 127.0.0.1/32 scram-sha-256\n{old}")).unwrap();
