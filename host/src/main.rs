@@ -51,6 +51,8 @@ async fn command(command: Command) -> ExitCode {
                 Err(code) => code,
             }
         }
+        Command::Role(order) => outcome(cli::place::role(order).await),
+        Command::Node(order) => outcome(cli::place::node_command(order).await),
         Command::Opc(command) => outcome(cli::opc::run(command).await),
         Command::Init(arguments) => outcome(cli::init::run(arguments).await),
         Command::CompileModule(_) => ExitCode::FAILURE,

@@ -70,6 +70,43 @@ CREATE TABLE plant_takeovers (
     taken_at        timestamptz NOT NULL
 );
 
+CREATE INDEX plant_takeovers_role ON plant_takeovers (role, partition, taken_at);
+
+-- Where people want a role to run; no row: anywhere.
+CREATE TABLE plant_placements (
+    role       text NOT NULL,
+    partition  text NOT NULL,
+    -- Nobody runs it until then; 'infinity' until somebody says otherwise.
+    held_until timestamptz,
+    held_why   text,
+    -- This node alone runs it.
+    pinned_to  text,
+    -- This node is to take it next, and nobody else before `move_until`.
+    moved_to   text,
+    moved_at   timestamptz,
+    move_until timestamptz,
+    PRIMARY KEY (role, partition)
+);
+
+-- Nodes that are to run nothing.
+CREATE TABLE plant_drained_nodes (
+    node  text        PRIMARY KEY,
+    since timestamptz NOT NULL
+);
+
+-- Who has said what about where roles run. Append-only.
+CREATE TABLE plant_audit (
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    who       text        NOT NULL CHECK (who <> ''),
+    action    text        NOT NULL,
+    role      text,
+    partition text,
+    node      text,
+    until     timestamptz,
+    why       text
+);
+
 -- What each node says of each role that it may run; written at most once a second, while it changes.
 CREATE TABLE plant_role_reports (
     role            text        NOT NULL,
@@ -118,6 +155,24 @@ BEGIN
         RAISE EXCEPTION 'lease-lost: the lease of % has run out', p_role USING ERRCODE = '40001';
     END IF;
 END
+$$;
+
+-- Why people do not want this node to run the role: `hold`, `pin`, `move` or `drain`; null where they do not mind.
+CREATE FUNCTION plant_barred(p_role text, p_partition text, p_node text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT coalesce(
+        (SELECT CASE
+                    WHEN p.held_until > clock_timestamp() THEN 'hold'
+                    WHEN p.pinned_to <> p_node THEN 'pin'
+                    -- Until the other node has had it once, or too much time has passed.
+                    WHEN p.moved_to <> p_node AND p.move_until > clock_timestamp() AND NOT EXISTS (
+                        SELECT FROM plant_takeovers t
+                         WHERE t.role = p_role AND t.partition = p_partition AND t.to_node = p.moved_to AND t.taken_at >= p.moved_at
+                    ) THEN 'move'
+                END
+           FROM plant_placements p WHERE p.role = p_role AND p.partition = p_partition),
+        (SELECT 'drain' FROM plant_drained_nodes d WHERE d.node = p_node))
 $$;
 
 -- Takes a lease, or raises the epoch of one that is held. One call, so that no client can freeze between its locks; the fence row is
@@ -171,6 +226,8 @@ BEGIN
         unclean := false;
         cause := 'restart';
         granted := mine AND fence.timeline = p_seen_timeline AND lease.epoch = p_seen_epoch AND lease.expires_at > instant;
+    ELSIF plant_barred(p_role, p_partition, p_node) IS NOT NULL THEN
+        granted := false;
     ELSIF NOT present THEN
         -- Nobody ever held it; or the row was deleted, and whoever held it is unknown and may still act. Which of the two it is, the
         -- database cannot know.

@@ -74,10 +74,30 @@ impl Node {
     /// # Errors
     /// When it does not answer within two seconds, or not with JSON.
     pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
-        let limits = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(2)));
-        let agent = ureq::Agent::new_with_config(limits.http_status_as_error(false).build());
-        let request = agent.post(format!("{}{path}", self.url())).header("Authorization", "Bearer for tests");
-        let mut answer = request.send_json(body)?;
+        let mut answer = self.posted(path, body)?;
+        Ok((answer.status().as_u16(), answer.body_mut().read_json()?))
+    }
+
+    /// Where the answer to the same says that it is to be sent.
+    ///
+    /// # Errors
+    /// When it does not answer within two seconds.
+    pub fn location(&self, path: &str, body: &Value) -> anyhow::Result<Option<String>> {
+        let answer = self.posted(path, body)?;
+        Ok(answer.headers().get("location").and_then(|place| place.to_str().ok()).map(str::to_owned))
+    }
+
+    fn posted(&self, path: &str, body: &Value) -> anyhow::Result<ureq::http::Response<ureq::Body>> {
+        let request = asking().post(format!("{}{path}", self.url())).header("Authorization", "Bearer for tests");
+        Ok(request.send_json(body)?)
+    }
+
+    /// Status and document at a path of its API, whatever the status is.
+    ///
+    /// # Errors
+    /// When it does not answer within two seconds, or not with JSON.
+    pub fn answer(&self, path: &str) -> anyhow::Result<(u16, Value)> {
+        let mut answer = asking().get(format!("{}{path}", self.url())).call()?;
         Ok((answer.status().as_u16(), answer.body_mut().read_json()?))
     }
 
@@ -140,6 +160,13 @@ impl Node {
         })?;
         Ok(code)
     }
+}
+
+/// Takes every status for an answer.
+fn asking() -> ureq::Agent {
+    let limits = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(2)));
+    // A redirection is for the test to look at.
+    ureq::Agent::new_with_config(limits.http_status_as_error(false).max_redirects(0).build())
 }
 
 impl Drop for Node {

@@ -56,6 +56,16 @@ impl Plant {
         Self::from_text(&text, lease_seconds.unwrap_or(0))
     }
 
+    /// The same plant as an active-standby pair, with further keys of `[redundancy]`, each a line.
+    ///
+    /// # Errors
+    /// When the directory can not be made.
+    pub fn pair(store: &str, endpoint: &str, lease_seconds: u32, keys: &str) -> anyhow::Result<Self> {
+        let text = head(store, endpoint, "", Some(lease_seconds)) + &line("");
+        let redundancy = format!("[redundancy]\nscope = \"node\"\n{keys}");
+        Self::from_text(&text.replace("[redundancy]\n", &redundancy), lease_seconds)
+    }
+
     /// Where `plant.toml` and the nodes' logs are.
     #[must_use]
     pub fn path(&self) -> &Path {

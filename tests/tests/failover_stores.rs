@@ -28,6 +28,22 @@ fn under_one_lock_a_frozen_holder_commits_nothing_after_it_wakes_and_the_books_a
 }
 
 #[test]
+fn a_pair_under_one_lock_survives_the_death_of_its_active_node() -> anyhow::Result<()> {
+    let database = Postgres::start()?;
+    let line = Simulator::start(&["--speed", "20", "--paused"])?;
+    let pair = format!("{LOCK}scope = \"node\"\n");
+    succession(&plant(&database, &line, &pair)?, &line, End::Killed, rounds(2))
+}
+
+#[test]
+fn a_pair_with_its_lease_in_nats_survives_the_death_of_its_active_node() -> anyhow::Result<()> {
+    let (database, nats) = (Postgres::start()?, Nats::start()?);
+    let line = Simulator::start(&["--speed", "20", "--paused"])?;
+    let pair = format!("scope = \"node\"\n{}", kept_in(&nats));
+    succession(&plant(&database, &line, &pair)?, &line, End::Killed, rounds(2))
+}
+
+#[test]
 fn with_leases_in_nats_a_killed_holder_is_succeeded_and_the_books_are_what_was_made() -> anyhow::Result<()> {
     with_nats(End::Killed)
 }

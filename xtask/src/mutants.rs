@@ -13,13 +13,40 @@ type Mutant = (&'static str, &'static str, &'static str);
 
 const MIGRATION: &str = "migrations/postgres/0001_leases.sql";
 
-const MUTANTS: [Mutant; 35] = [
+const MUTANTS: [Mutant; 42] = [
     ("the fence locks its row", "AND f.boot_id = p_boot\n        FOR SHARE;", "AND f.boot_id = p_boot;"),
     ("the fence compares the boot", "AND f.epoch = p_epoch AND f.boot_id = p_boot", "AND f.epoch = p_epoch"),
     (
         "the fence compares the epoch",
         "f.timeline = p_timeline AND f.epoch = p_epoch AND",
         "f.timeline = p_timeline AND",
+    ),
+    (
+        "the fence compares the lease's boot",
+        "AND l.boot_id = p_boot AND l.epoch = p_epoch AND l.expires_at > clock_timestamp();",
+        "AND l.epoch = p_epoch AND l.expires_at > clock_timestamp();",
+    ),
+    (
+        "the fence compares the lease's epoch",
+        "AND l.boot_id = p_boot AND l.epoch = p_epoch AND l.expires_at > clock_timestamp();",
+        "AND l.boot_id = p_boot AND l.expires_at > clock_timestamp();",
+    ),
+    (
+        "nothing is granted against what people want",
+        "ELSIF plant_barred(p_role, p_partition, p_node) IS NOT NULL THEN",
+        "ELSIF false THEN",
+    ),
+    ("a hold bars", "WHEN p.held_until > clock_timestamp() THEN 'hold'", "WHEN false THEN 'hold'"),
+    ("a pin bars the others", "WHEN p.pinned_to <> p_node THEN 'pin'", "WHEN false THEN 'pin'"),
+    (
+        "a move ends in time",
+        "p.moved_to <> p_node AND p.move_until > clock_timestamp() AND",
+        "p.moved_to <> p_node AND",
+    ),
+    (
+        "a move is over once it was taken",
+        "t.to_node = p.moved_to AND t.taken_at >= p.moved_at\n",
+        "t.to_node = p.moved_to AND false\n",
     ),
     (
         "the fence raises",

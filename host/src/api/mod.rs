@@ -8,6 +8,7 @@ mod anomalies;
 mod bounds;
 mod corrections;
 mod latest;
+mod leader;
 pub mod local;
 pub mod metrics;
 mod openapi;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use axum::Router;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 use crate::config::Config;
 use crate::identity::Holder;
@@ -89,14 +91,24 @@ pub fn app(state: AppState) -> Router {
     routes::router(state)
 }
 
-/// Serves until `stop`, then lets running requests end within their bound.
+/// Serves until `stop`, then lets running requests end within their bound. Each request is answered by what `current` gives then.
 ///
 /// # Errors
 /// When the listener fails for good.
-pub async fn serve(listener: TcpListener, state: AppState, stop: CancellationToken) -> io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    current: impl Fn() -> Router + Clone + Send + Sync + 'static,
+    stop: CancellationToken,
+) -> io::Result<()> {
     let stopped = stop.clone();
     let listener = bounds::Bounded::new(listener);
-    let serving = axum::serve(listener, app(state)).with_graceful_shutdown(async move { stop.cancelled().await });
+    let answer = move |request: axum::extract::Request| {
+        let now = current();
+        // A router is ready at any time and never fails.
+        async move { now.oneshot(request).await.unwrap_or_else(|never| match never {}) }
+    };
+    let serving = axum::serve(listener, Router::new().fallback(answer))
+        .with_graceful_shutdown(async move { stop.cancelled().await });
     let grace = async move {
         stopped.cancelled().await;
         tokio::time::sleep(bounds::GRACE).await;

@@ -20,6 +20,12 @@ pub struct Problem {
     code: &'static str,
     /// What happened and what to do, for people.
     detail: String,
+    /// With the code `not_leader`: the active node, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<String>,
+    /// With the code `not_leader`: how that node is reached, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
 }
 
 impl Problem {
@@ -27,7 +33,15 @@ impl Problem {
     #[must_use]
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("error");
-        Self { kind: "about:blank", title, status: status.as_u16(), code, detail: detail.into() }
+        Self {
+            kind: "about:blank",
+            title,
+            status: status.as_u16(),
+            code,
+            detail: detail.into(),
+            leader: None,
+            address: None,
+        }
     }
 
     /// The request is not understood.
@@ -38,6 +52,24 @@ impl Problem {
     /// What was asked for is not there.
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", detail)
+    }
+
+    /// A write came to the standby of a pair.
+    pub(super) fn not_leader(leader: Option<String>, address: Option<String>) -> Self {
+        let detail = match (&leader, &address) {
+            (Some(leader), Some(address)) => {
+                format!(
+                    "this node is the standby, and writes are taken by the active one: send it to node {leader} at {address}"
+                )
+            }
+            (Some(leader), None) => {
+                format!("this node is the standby, and writes are taken by the active one: send it to node {leader}")
+            }
+            (None, _) => {
+                "this node is the standby, and no node is active just now: send it again in a second".to_owned()
+            }
+        };
+        Self { leader, address, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leader", detail) }
     }
 
     /// The database is away and nothing is known from before.

@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::time::timeout;
 
+use super::leader::only_on_the_active;
 use super::{AppState, Problem, anomalies, bounds, corrections, openapi, page, production, status, takeovers};
 
 /// Every route: its method and path.
@@ -44,6 +45,7 @@ pub(super) fn router(state: AppState) -> Router {
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(bounds::BODY))
+        .layer(from_fn_with_state(state.clone(), only_on_the_active))
         .layer(from_fn_with_state(state.clone(), observed))
         .with_state(state)
 }

@@ -73,6 +73,8 @@ pub struct NodeStatus {
     pub live: bool,
     /// When it started, RFC 3339.
     pub since: String,
+    /// Whether a person has said that it is to run nothing.
+    pub drained: bool,
     /// Whether it could take over a role; null is unknown.
     pub could_take_over: Option<bool>,
     /// Why not.
@@ -102,8 +104,23 @@ pub struct RoleStatus {
     pub module: Option<ModuleStatus>,
     /// The newest reading that the holder had, RFC 3339; null is unknown.
     pub last_reading_at: Option<String>,
+    /// What people have said of where it runs; null where they have said nothing.
+    pub placement: Option<Placement>,
     /// What each live node says of it.
     pub nodes: Vec<NodeRole>,
+}
+
+/// Where people want a role to run.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Placement {
+    /// Whether nobody is to run it.
+    pub held: bool,
+    /// Until when, RFC 3339; null until it is resumed.
+    pub held_until: Option<String>,
+    /// Why it is held.
+    pub held_why: Option<String>,
+    /// The node that alone runs it; null is any.
+    pub pinned_to: Option<String>,
 }
 
 /// What one node says of one role.

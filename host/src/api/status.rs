@@ -10,12 +10,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
+use crate::config::{PAIR, Scope};
 use crate::role;
 use crate::store::queries::{self, NodeRow, ReportRow, RoleRow};
 use crate::store::reports::FORGOTTEN;
 
+use super::latest::Answer;
 use super::local::HaRole;
-use super::shapes::{Health, ModuleStatus, NodeRole, NodeStatus, Ready, RoleStatus, Status, micros};
+use super::shapes::{Health, ModuleStatus, NodeRole, NodeStatus, Placement, Ready, RoleStatus, Status, micros};
 use super::{AppState, Problem};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -68,6 +70,8 @@ pub(super) async fn ready(
             role_ready(states.map(|report| report.state))
         }
         None => match local.ha().detail {
+            // The pair has one place to send people to; elsewhere every node that can serve is one.
+            Some(detail) if state.is_pair() => Ready { ready: detail.role == HaRole::Active, role: detail.role },
             Some(detail) => Ready { ready: detail.serving, role: detail.role },
             None => Ready { ready: true, role: HaRole::Active },
         },
@@ -97,7 +101,18 @@ pub(super) async fn status(State(state): State<AppState>) -> Json<Status> {
 }
 
 impl AppState {
-    async fn status(&self) -> Status {
+    /// Whether all roles are in one place, of two.
+    pub(super) fn is_pair(&self) -> bool {
+        self.0.config.redundancy.as_ref().is_some_and(|redundancy| redundancy.scope == Scope::Node)
+    }
+
+    /// How a node is reached, as it said itself.
+    pub(super) async fn address_of(&self, node: &str) -> Option<String> {
+        let cluster = self.cluster().await?;
+        cluster.value.nodes.iter().find(|row| row.node == node).map(|row| row.address.clone())
+    }
+
+    async fn cluster(&self) -> Option<Answer<Cluster>> {
         let inner = &self.0;
         let look = async {
             Ok(Cluster {
@@ -106,7 +121,12 @@ impl AppState {
                 reports: queries::reports(&inner.pool, FORGOTTEN).await?,
             })
         };
-        let answer = inner.cluster.get(&inner.database, look).await.ok();
+        inner.cluster.get(&inner.database, look).await.ok()
+    }
+
+    async fn status(&self) -> Status {
+        let inner = &self.0;
+        let answer = self.cluster().await;
         let stale = answer.as_ref().is_none_or(|answer| answer.stale);
         let age = answer.as_ref().map(|answer| answer.age);
         let nothing = Cluster::default();
@@ -169,6 +189,7 @@ impl View<'_> {
                 version: VERSION.to_owned(),
                 live: true,
                 since: micros(inner.started_at.timestamp_micros()),
+                drained: false,
                 could_take_over: None,
                 why_not: None,
             });
@@ -179,11 +200,13 @@ impl View<'_> {
 
     fn node(&self, row: &NodeRow) -> NodeStatus {
         let live = self.live(row);
-        let why_not = match (live, row.is_dead) {
+        let gone = match (live, row.is_dead) {
             (true, _) => None,
             (false, true) => Some("it has died".to_owned()),
             (false, false) => Some("it does not say any more that it lives".to_owned()),
         };
+        let why_not =
+            gone.or_else(|| row.is_drained.then(|| "it is drained: `host node undrain` ends that".to_owned()));
         let could_take_over = why_not.as_ref().map(|_| false);
         NodeStatus {
             node: row.node.clone(),
@@ -192,6 +215,7 @@ impl View<'_> {
             version: row.version.clone(),
             live,
             since: micros(row.started_at),
+            drained: row.is_drained,
             could_take_over,
             why_not,
         }
@@ -202,7 +226,9 @@ impl View<'_> {
         let mut keys: BTreeSet<(String, String)> = configured
             .flat_map(|(name, role)| role.partitions.iter().map(|partition| (name.to_string(), partition.clone())))
             .collect();
-        keys.extend(self.cluster.roles.iter().map(|row| (row.role.clone(), row.partition.clone())));
+        // The pair's lease is shown as who is active; nothing runs under it but the roles.
+        let is_role = |row: &&RoleRow| !(self.state.is_pair() && row.role == PAIR);
+        keys.extend(self.cluster.roles.iter().filter(is_role).map(|row| (row.role.clone(), row.partition.clone())));
         let own = self.state.0.local.reports();
         keys.into_iter().map(|key| self.role(key, &own)).collect()
     }
@@ -227,13 +253,14 @@ impl View<'_> {
             here: held.is_some_and(|row| {
                 self.is_me(row.holder.as_deref().unwrap_or_default(), row.boot_id.as_deref().unwrap_or_default())
             }),
-            state: held_state(held.is_some(), report, reports().any(|report| report.state == "held")),
+            state: held_state(held.is_some(), report, row.is_some_and(|row| row.is_held)),
             reason: report.map(|report| report.reason.clone()),
             module: report.map(|report| ModuleStatus {
                 version: report.module_version.clone(),
                 sha256: report.module_sha256.clone(),
             }),
             last_reading_at: report.and_then(|report| report.last_reading_at).map(micros),
+            placement: row.and_then(placement),
             nodes: self.states_on_nodes(reports()),
             role,
             partition,
@@ -288,6 +315,17 @@ impl View<'_> {
             }
         }
     }
+}
+
+/// What people have said of where it runs; `None` where they have said nothing that counts now.
+fn placement(row: &RoleRow) -> Option<Placement> {
+    let said = Placement {
+        held: row.is_held,
+        held_until: row.held_until.filter(|_| row.is_held).map(micros),
+        held_why: row.held_why.clone().filter(|_| row.is_held),
+        pinned_to: row.pinned_to.clone(),
+    };
+    (row.is_held || said.pinned_to.is_some()).then_some(said)
 }
 
 fn held_state(held: bool, report: Option<&ReportRow>, forbidden: bool) -> String {

@@ -44,9 +44,12 @@ pub enum Command {
     /// Bring the database's schema up to date
     #[command(after_help = "Example:\n  host migrate --config plant.toml")]
     Migrate(ConfigFile),
-    /// Look at roles and their modules
+    /// Look at roles and their modules, and say where they run
     #[command(subcommand)]
     Role(Role),
+    /// Say what a node may do
+    #[command(subcommand)]
+    Node(NodeCommand),
     /// Look into an OPC UA server
     #[command(subcommand)]
     Opc(Opc),
@@ -118,6 +121,107 @@ pub enum Role {
         #[arg(long, value_name = "DIRECTORY")]
         guests: Option<PathBuf>,
     },
+    /// Move a role to another node; it stays there
+    #[command(after_help = "Example:\n  host role move reader --to b --why 'update of plant-a'")]
+    Move {
+        /// The role; `node` moves all of an active-standby pair
+        #[arg(value_name = "ROLE")]
+        role: String,
+        /// The node that is to take it
+        #[arg(long, value_name = "NODE")]
+        to: String,
+        /// Which plant, who and why.
+        #[command(flatten)]
+        order: Ordered,
+    },
+    /// Have nobody run a role
+    #[command(after_help = "Example:\n  host role hold erp-sync --for 2h --why 'the ERP is being updated'")]
+    Hold {
+        /// The role
+        #[arg(value_name = "ROLE")]
+        role: String,
+        /// For how long, like 2h; by default until it is resumed
+        #[arg(long = "for", value_name = "DURATION")]
+        at_most: Option<String>,
+        /// Which plant, who and why.
+        #[command(flatten)]
+        order: Ordered,
+    },
+    /// End a hold
+    #[command(after_help = "Example:\n  host role resume erp-sync")]
+    Resume {
+        /// The role
+        #[arg(value_name = "ROLE")]
+        role: String,
+        /// Which plant, who and why.
+        #[command(flatten)]
+        order: Ordered,
+    },
+    /// Have one node alone run a role, and nobody while that node is down
+    #[command(after_help = "Example:\n  host role pin reader a")]
+    Pin {
+        /// The role
+        #[arg(value_name = "ROLE")]
+        role: String,
+        /// The node
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Which plant, who and why.
+        #[command(flatten)]
+        order: Ordered,
+    },
+    /// Let any node run a role again
+    #[command(after_help = "Example:\n  host role unpin reader")]
+    Unpin {
+        /// The role
+        #[arg(value_name = "ROLE")]
+        role: String,
+        /// Which plant, who and why.
+        #[command(flatten)]
+        order: Ordered,
+    },
+}
+
+/// `host node …`.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Have a node give up its roles and run nothing, also after it restarts
+    #[command(after_help = "Example:\n  host node drain a --why 'new disk'")]
+    Drain {
+        /// The node
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Which plant, who and why.
+        #[command(flatten)]
+        order: Ordered,
+    },
+    /// Let a drained node run roles again
+    #[command(after_help = "Example:\n  host node undrain a")]
+    Undrain {
+        /// The node
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Which plant, who and why.
+        #[command(flatten)]
+        order: Ordered,
+    },
+}
+
+/// What every order has: the plant that it is for, and what the record says of it.
+#[derive(Debug, Clone, Args)]
+pub struct Ordered {
+    /// The plant's configuration
+    #[command(flatten)]
+    pub config: ConfigFile,
+    /// Which share of a partitioned role
+    #[arg(long, value_name = "NAME")]
+    pub partition: Option<String>,
+    /// The reason, for the record
+    #[arg(long, value_name = "TEXT")]
+    pub why: Option<String>,
+    /// Who says so, for the record; by default this user on this machine
+    #[arg(long, value_name = "NAME")]
+    pub who: Option<String>,
 }
 
 /// Which server `host opc` speaks to.

@@ -4,45 +4,52 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::EXIT_CONFIGURATION;
 use super::arguments::Run;
-use crate::config::Config;
+use super::{EXIT_CONFIGURATION, EXIT_DEMOTED};
+use crate::config::{Config, host_name};
 use crate::identity::NodeName;
-use crate::node::{self, Ended, Places, Settings, StartError};
+use crate::node::{self, Ended, Front, Places, Settings, StartError};
 
 /// Runs a node until SIGTERM or SIGINT; a second one ends it at once. A node that others took for dead goes on as another boot.
 pub async fn run(arguments: Run) -> ExitCode {
-    let mut settings = match settings(arguments) {
+    let settings = match settings(arguments) {
         Ok(settings) => settings,
         Err(sentences) => {
             eprintln!("{sentences}");
             return ExitCode::from(EXIT_CONFIGURATION);
         }
     };
+    let mut front = None;
     loop {
-        match run_one_boot(&mut settings).await {
-            Some(code) => return code,
-            None => tracing::warn!("the node goes on as another boot"),
+        match run_one_boot(&settings, front.take()).await {
+            Next::End(code) => return code,
+            Next::AnotherBoot(kept) => front = Some(kept),
         }
+        tracing::warn!("the node goes on as another boot");
     }
 }
 
-/// Runs one boot to its end; `None` when another is to follow.
-async fn run_one_boot(settings: &mut Settings) -> Option<ExitCode> {
+/// What comes after a boot.
+enum Next {
+    End(ExitCode),
+    /// Another boot, behind the same HTTP side.
+    AnotherBoot(Front),
+}
+
+/// Runs one boot to its end.
+async fn run_one_boot(settings: &Settings, front: Option<Front>) -> Next {
     let started = tokio::select! {
-        started = node::start(settings.clone()) => started,
-        () = asked_to_end() => return Some(ExitCode::SUCCESS),
+        started = node::start(settings.clone(), front) => started,
+        () = asked_to_end() => return Next::End(ExitCode::SUCCESS),
     };
     let mut node = match started {
         Ok(node) => node,
         Err(error) => {
             eprintln!("{error}");
             let code = if matches!(error, StartError::Configuration(_)) { EXIT_CONFIGURATION } else { 1 };
-            return Some(ExitCode::from(code));
+            return Next::End(ExitCode::from(code));
         }
     };
-    // The next boot is found where this one was.
-    settings.config.serve.api_port = node.port();
     let ended = tokio::select! {
         () = asked_to_end() => None,
         ended = node.ended_by_itself() => Some(ended),
@@ -50,21 +57,27 @@ async fn run_one_boot(settings: &mut Settings) -> Option<ExitCode> {
     if let Some(Ended::Dead(sentence)) = &ended {
         tracing::warn!("{sentence}");
     }
-    tokio::select! {
-        () = node.end() => {}
+    let front = tokio::select! {
+        front = node.end() => front,
         () = asked_to_end() => {
             eprintln!("ended before the drain was over: leases that were not released run out by themselves");
-            return Some(ExitCode::FAILURE);
+            return Next::End(ExitCode::FAILURE);
         }
-    }
-    match ended {
-        None => Some(ExitCode::SUCCESS),
-        Some(Ended::Dead(_)) => None,
+    };
+    let code = match ended {
+        None => ExitCode::SUCCESS,
+        Some(Ended::Dead(_)) => return Next::AnotherBoot(front),
+        Some(Ended::Demoted(sentence)) => {
+            tracing::warn!("{sentence}: it ends, as redundancy.on_demotion = \"exit\" says");
+            ExitCode::from(EXIT_DEMOTED)
+        }
         Some(Ended::Failed(sentence)) => {
             eprintln!("{sentence}");
-            Some(ExitCode::FAILURE)
+            ExitCode::FAILURE
         }
-    }
+    };
+    front.end().await;
+    Next::End(code)
 }
 
 fn settings(arguments: Run) -> Result<Settings, String> {
@@ -81,11 +94,6 @@ fn settings(arguments: Run) -> Result<Settings, String> {
     let node: NodeName = name.parse().map_err(|error| format!("{error}; give a name with `--node`"))?;
     let places = Places { guests: arguments.guests, cache: arguments.cache, dev: arguments.dev };
     Ok(Settings { config, node, places })
-}
-
-fn host_name() -> String {
-    // Where it cannot be read, the empty name is refused with what to do.
-    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// Returns at the next SIGTERM or SIGINT.

@@ -132,6 +132,10 @@ pub struct Redundancy {
     pub lease: Duration,
     /// Where it is decided who holds one.
     pub leases: Leases,
+    /// What moves as one.
+    pub scope: Scope,
+    /// What a node does when it was active and is not any more.
+    pub on_demotion: OnDemotion,
 }
 
 /// `redundancy.store`: where it is decided which node holds a lease. The fences are in PostgreSQL whichever it is.
@@ -188,6 +192,33 @@ impl fmt::Debug for Bus {
         shown.field("name", &self.name).field("url", &self.shown());
         shown.field("user", &self.login.as_ref().map(|(name, _)| name)).finish_non_exhaustive()
     }
+}
+
+/// The lease of an active-standby pair, and the name that people move it by.
+pub const PAIR: &str = "node";
+
+/// `redundancy.scope`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Each role is where its own lease is.
+    Role,
+    /// All roles are on one node, the active one of a pair.
+    Node,
+}
+
+/// `redundancy.on_demotion`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDemotion {
+    /// It goes on as a standby.
+    Standby,
+    /// It ends with exit code 75, and is started again by whoever supervises it.
+    Exit,
+}
+
+/// This machine's name; empty where the system does not tell it.
+#[must_use]
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// How an OPC UA connection is secured.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::raw::Section;
-use super::{Bus, Leases, Redundancy, Serve, Store};
+use super::{Bus, Leases, OnDemotion, PAIR, Redundancy, Scope, Serve, Store};
 
 /// The advisory lock of `postgres-lock`, unless the plant names another.
 const LOCK_KEY: i64 = 5_715_144_172_572_004_183;
@@ -39,11 +39,18 @@ pub(super) fn redundancy(
              name there the environment variable that holds it",
         );
     }
-    only_yet(&section, "scope", "role", &["node"]);
-    only_yet(&section, "on_demotion", "standby", &["exit"]);
+    let scope = section.choice("scope", &[("role", Scope::Role), ("node", Scope::Node)]).unwrap_or(Scope::Role);
+    let demotions = [("standby", OnDemotion::Standby), ("exit", OnDemotion::Exit)];
+    let on_demotion = section.choice("on_demotion", &demotions).unwrap_or(OnDemotion::Standby);
+    if scope == Scope::Node && root.section("roles").is_some_and(|roles| roles.has(PAIR)) {
+        section.wrong(
+            "scope",
+            format!("is \"node\", which makes `{PAIR}` the lease of the pair: call the role [roles.{PAIR}] otherwise"),
+        );
+    }
     let leases = leases(&section, kind, buses);
     section.finish();
-    Some(Redundancy { lease: Duration::from_secs(seconds.unwrap_or(10)), leases })
+    Some(Redundancy { lease: Duration::from_secs(seconds.unwrap_or(10)), leases, scope, on_demotion })
 }
 
 fn needs_postgres(section: &Section<'_>, store: Option<&Store>, kind: Kind) {
@@ -128,15 +135,4 @@ fn nats<'b>(section: &Section<'_>, buses: &'b BTreeMap<String, Bus>) -> Option<&
         return None;
     }
     Some(bus)
-}
-
-/// A key with one value that this version does and others that it refuses.
-fn only_yet(section: &Section<'_>, key: &'static str, does: &str, not_yet: &[&str]) {
-    match section.text(key) {
-        Some(seen) if not_yet.contains(&seen) => {
-            section.wrong(key, format!("is {seen:?}, which is not in this version: use {does:?} or leave it out"));
-        }
-        Some(seen) if seen != does => section.wrong(key, format!("is {seen:?}: use {does:?} or leave it out")),
-        _ => {}
-    }
 }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::clock::BootInstant;
 use crate::identity::{Epoch, Holder, RoleKey};
+use crate::lease::Cause;
 
 /// The lease is gone: nothing may be done under it any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +25,7 @@ struct Inner {
     epoch: Epoch,
     deadline: AtomicU64,
     effects_from: BootInstant,
-    draining: watch::Sender<bool>,
+    draining: watch::Sender<Option<Cause>>,
     lost: watch::Sender<bool>,
 }
 
@@ -52,7 +53,7 @@ impl Held {
             epoch,
             deadline: AtomicU64::new(deadline.as_nanos()),
             effects_from,
-            draining: watch::Sender::new(false),
+            draining: watch::Sender::new(None),
             lost: watch::Sender::new(false),
         });
         (Self(inner.clone()), HeldControl(inner))
@@ -113,19 +114,29 @@ impl Held {
     /// Whether the role is being drained: what is in hand is finished and nothing new begun.
     #[must_use]
     pub fn draining(&self) -> bool {
+        self.drain_cause().is_some()
+    }
+
+    /// Why it is being drained, if it is.
+    #[must_use]
+    pub fn drain_cause(&self) -> Option<Cause> {
         *self.0.draining.borrow()
     }
 
-    /// Begins to drain.
-    pub fn drain(&self) {
-        self.0.draining.send_replace(true);
+    /// Begins to drain; what was said first of why stays.
+    pub fn drain(&self, cause: Cause) {
+        self.0.draining.send_if_modified(|draining| {
+            let first = draining.is_none();
+            draining.get_or_insert(cause);
+            first
+        });
     }
 
     /// Returns when somebody has begun to drain.
     pub async fn drain_begun(&self) {
         let mut draining = self.0.draining.subscribe();
         // The sender lives as long as `self`: this ends only when the value is true.
-        let _ = draining.wait_for(|draining| *draining).await;
+        let _ = draining.wait_for(Option::is_some).await;
     }
 
     /// Returns when it does not hold any more: the keeper has ended it, or its self-fence deadline has passed and the keeper, for whatever

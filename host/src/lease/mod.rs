@@ -8,6 +8,7 @@ pub mod held;
 pub mod keeper;
 pub mod lock;
 pub mod nats;
+pub mod placement;
 pub mod postgres;
 mod session;
 pub mod single;
@@ -20,6 +21,7 @@ use crate::clock::BootInstant;
 use crate::identity::{Epoch, Holder, RoleKey};
 
 pub use held::{Held, HeldControl, LeaseLost};
+pub use placement::Placed;
 
 /// Why a role changed hands, or an instance was started anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
@@ -176,7 +178,13 @@ pub trait LeaseStore: Send + Sync {
     /// Lets go. `clean`: the instance is dropped and every unfenceable effect was answered.
     async fn release(&self, key: &RoleKey, epoch: Epoch, clean: bool, cause: Cause) -> Result<(), LeaseError>;
 
-    /// Returns when somebody has let go of a lease, or has died, or after `at_most`.
+    /// What people want of these roles, as it concerns this node. Where there is one node, nothing.
+    async fn placements(&self, keys: &[RoleKey]) -> Result<Vec<Placed>, LeaseError> {
+        let _ = keys;
+        Ok(Vec::new())
+    }
+
+    /// Returns when somebody has let go of a lease, has died, or has said where a role is to run, or after `at_most`.
     async fn released(&self, at_most: Duration);
 
     /// Removes this node from the plant, at the end.

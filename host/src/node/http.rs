@@ -1,7 +1,13 @@
-//! The HTTP side of a node: its listener, taken before anything else starts, and its task.
+//! The HTTP side of a process: its listener, taken before anything else starts, and its task.
+//!
+//! It outlives the boots of a node. While one boot ends and the next one starts, requests are answered from what the old one knew:
+//! people are refused at no moment.
 
 use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::Router;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -10,43 +16,67 @@ use super::StartError;
 use crate::api::{self, AppState};
 use crate::config::Serve;
 
-/// Takes the address, so that a node whose address is taken does nothing at all.
-pub(super) async fn listen(serve: &Serve) -> Result<TcpListener, StartError> {
-    let address = format!("{}:{}", serve.bind, serve.api_port);
-    TcpListener::bind(&address).await.map_err(|error| {
-        let advice = match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                "another process listens there: choose another with `--api-port`, or end that process"
-            }
-            io::ErrorKind::PermissionDenied => {
-                "this user may not listen there: choose a port above 1023 with `--api-port`"
-            }
-            _ => "check `serve.bind` and `serve.api_port`",
-        };
-        StartError::Failed(format!("cannot serve on {address} ({error}): {advice}"))
-    })
+/// The HTTP side of a process, from its first boot to the end of its last.
+pub struct Front {
+    address: SocketAddr,
+    listener: Option<TcpListener>,
+    now: Arc<Mutex<Option<Router>>>,
+    stop: CancellationToken,
+    serving: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// The running HTTP side.
-pub(super) struct Serving(JoinHandle<io::Result<()>>);
+impl Front {
+    /// Takes the address, so that a process whose address is taken does nothing at all. Serves nothing yet.
+    pub(super) async fn listen(serve: &Serve) -> Result<Self, StartError> {
+        let address = format!("{}:{}", serve.bind, serve.api_port);
+        let listener = TcpListener::bind(&address).await.map_err(|error| {
+            let advice = match error.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "another process listens there: choose another with `--api-port`, or end that process"
+                }
+                io::ErrorKind::PermissionDenied => {
+                    "this user may not listen there: choose a port above 1023 with `--api-port`"
+                }
+                _ => "check `serve.bind` and `serve.api_port`",
+            };
+            StartError::Failed(format!("cannot serve on {address} ({error}): {advice}"))
+        })?;
+        let address = listener.local_addr().map_err(|error| StartError::Failed(error.to_string()))?;
+        let (now, stop) = (Arc::default(), CancellationToken::new());
+        Ok(Self { address, listener: Some(listener), now, stop, serving: None })
+    }
 
-impl Serving {
-    pub(super) fn start(listener: TcpListener, state: AppState, stop: CancellationToken) -> Self {
-        Self(tokio::spawn(api::serve(listener, state, stop)))
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers from this boot from now on.
+    pub(super) fn show(&mut self, state: AppState) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Some(api::app(state));
+        if let Some(listener) = self.listener.take() {
+            let now = self.now.clone();
+            let current = move || now.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+            self.serving = Some(tokio::spawn(api::serve(listener, current, self.stop.clone())));
+        }
     }
 
     /// Returns when it has failed; an end that was asked for is none.
     pub(super) async fn failed(&mut self) -> io::Error {
-        match (&mut self.0).await {
+        let Some(serving) = &mut self.serving else { return std::future::pending().await };
+        match serving.await {
             Ok(Err(error)) => error,
             Ok(Ok(())) => std::future::pending().await,
             Err(error) => io::Error::other(error),
         }
     }
 
-    /// Waits until it has ended after its stop.
-    pub(super) async fn ended(self) {
-        if let Ok(Err(error)) = self.0.await {
+    /// Lets running requests end, within a bound.
+    pub async fn end(self) {
+        self.stop.cancel();
+        if let Some(serving) = self.serving
+            && let Ok(Err(error)) = serving.await
+        {
             tracing::warn!(%error, "the HTTP side did not end well");
         }
     }

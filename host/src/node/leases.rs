@@ -53,8 +53,12 @@ impl Keeper for Leases {
         self.0.release(held, release.clean, release.cause, release.cool_down).await;
     }
 
-    fn has_others(&self, _: &RoleKey) -> bool {
-        // Whether one of them can run this role shows when nobody takes what was given up: this one then takes it again.
-        self.0.snapshot().borrow().others > 0
+    fn has_others(&self, key: &RoleKey) -> bool {
+        let snapshot = self.0.snapshot();
+        let now = snapshot.borrow();
+        let flapping = now.placed.iter().any(|placed| placed.key == *key && placed.is_flapping());
+        // Whether one of them can run this role shows when nobody takes what was given up: this one then takes it again. In a pair no
+        // role goes anywhere alone, and one that has gone round often enough stays.
+        now.others > 0 && !now.is_pair && !flapping
     }
 }

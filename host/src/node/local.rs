@@ -15,6 +15,8 @@ pub(super) struct LocalView {
     pub(super) node: NodeName,
     pub(super) reports: Reports,
     pub(super) leases: watch::Receiver<Snapshot>,
+    /// The lease that all roles are under, in a pair.
+    pub(super) pair: Option<RoleKey>,
     pub(super) opc: Arc<PlantOpc>,
     /// Why roles can not run here; one sentence for each.
     pub(super) refused: Vec<String>,
@@ -28,16 +30,13 @@ impl Local for LocalView {
     fn ha(&self) -> Ha {
         let now = self.leases.borrow().clone();
         let Some(lease) = now.lease else { return Ha::disabled() };
-        let reports = self.reports.all();
-        let starting = reports.values().any(|report| report.state == State::Promoting);
-        let role = match (now.held.is_empty(), starting) {
-            (true, _) => HaRole::Standby,
-            (false, true) => HaRole::Promoting,
-            (false, false) => HaRole::Active,
+        let role = match &self.pair {
+            Some(pair) => self.role_in_pair(&now, pair),
+            None => self.role_among_others(&now),
         };
-        let reader = |key: &&RoleKey| key.role.as_str() == "reader";
-        let held_here = now.held.iter().any(|key| reader(&key)).then(|| self.node.to_string());
-        let seen = || now.seen.values().find(|seen| reader(&&seen.key)).and_then(|seen| seen.holder.as_ref());
+        let leads = |key: &RoleKey| self.pair.as_ref().map_or(key.role.as_str() == "reader", |pair| key == pair);
+        let held_here = now.held.iter().any(leads).then(|| self.node.to_string());
+        let seen = || now.seen.values().find(|seen| leads(&seen.key)).and_then(|seen| seen.holder.as_ref());
         Ha::enabled(HaDetail {
             role,
             node_id: self.node.to_string(),
@@ -71,6 +70,29 @@ impl Local for LocalView {
 
     fn why_not(&self) -> Option<String> {
         self.refused.first().cloned().or_else(|| self.leases.borrow().last_error.clone())
+    }
+}
+
+impl LocalView {
+    /// Each role is for itself: active is who holds one.
+    fn role_among_others(&self, now: &Snapshot) -> HaRole {
+        let starting = self.reports.all().values().any(|report| report.state == State::Promoting);
+        match (now.held.is_empty(), starting) {
+            (true, _) => HaRole::Standby,
+            (false, true) => HaRole::Promoting,
+            (false, false) => HaRole::Active,
+        }
+    }
+
+    /// Active is who holds the pair's lease and has got every role to the point where it works, or has failed by itself.
+    fn role_in_pair(&self, now: &Snapshot, pair: &RoleKey) -> HaRole {
+        if !now.held.contains(pair) {
+            return HaRole::Standby;
+        }
+        let barred = |key: &RoleKey| now.placed.iter().any(|placed| placed.key == *key && placed.barred.is_some());
+        let begun = |report: &Report| matches!(report.state, State::Running | State::Backoff | State::Draining);
+        let all = self.reports.all().values().all(|report| begun(report) || barred(&report.key));
+        if all { HaRole::Active } else { HaRole::Promoting }
     }
 }
 

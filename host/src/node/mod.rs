@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::lease::keeper::KeeperHandle;
 use crate::role::supervisor::Supervisor;
 
+pub use http::Front;
 pub use modules::{Modules, Places};
 pub use start::{Ended, Settings, StartError, start};
 
@@ -22,26 +23,27 @@ pub use start::{Ended, Settings, StartError, start};
 pub struct Node {
     supervisor: Supervisor,
     keeper: Arc<KeeperHandle>,
-    serving: http::Serving,
+    front: Front,
+    /// Ends what this boot does beside.
     stop: CancellationToken,
-    port: u16,
+    ends_when_demoted: bool,
 }
 
 impl Node {
     /// Where it listens: the system's choice, where none was given.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.front.address().port()
     }
 
-    /// Ends it cleanly: roles are drained and their leases released, the node leaves the plant, and last the HTTP side ends, so
-    /// that it can be asked meanwhile how far that is.
-    pub async fn end(self) {
+    /// Ends it cleanly: roles are drained and their leases released, and the node leaves the plant. The HTTP side goes on, so that it can
+    /// be asked meanwhile how far that is: it is for another boot in this process, or to be ended last.
+    pub async fn end(self) -> Front {
         tracing::info!("draining: roles end and their leases are released");
         self.keeper.withdraw().await;
         self.supervisor.drain().await;
         self.keeper.shutdown().await;
         self.stop.cancel();
-        self.serving.ended().await;
+        self.front
     }
 }

@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::local::LocalView;
 use super::modules::{Modules, Places};
-use super::{Node, http, leases};
+use super::{Front, Node, leases};
 use crate::api::{AppState, Metrics};
 use crate::capability::opc::PlantOpc;
-use crate::config::Config;
+use crate::config::{Config, OnDemotion, PAIR, Scope};
 use crate::identity::{BootId, Holder, NodeName, RoleKey, RoleName};
 use crate::lease::keeper::{self, KeeperHandle};
 use crate::lease::postgres::Me;
@@ -43,6 +43,8 @@ pub enum Ended {
     Failed(String),
     /// Others take this boot for dead: it is to be started again, as another boot.
     Dead(String),
+    /// It was active and is not any more, and the plant wants such a process to end.
+    Demoted(String),
 }
 
 /// What a node is started with.
@@ -56,18 +58,19 @@ pub struct Settings {
     pub places: Places,
 }
 
-/// Starts a node. Waits for a database that does not answer yet: two PCs and their database may all have lost their power.
+/// Starts a node, behind the HTTP side of an earlier boot where there was one. Waits for a database that does not answer yet: two PCs and their database may all have lost their power.
 ///
 /// # Errors
 /// [`StartError`]; one sentence each.
-pub async fn start(settings: Settings) -> Result<Node, StartError> {
+pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, StartError> {
     let Settings { config, node, places } = settings;
     let config = Arc::new(config);
     let me = Holder { node, boot: BootId::random() };
-    let listener = http::listen(&config.serve).await?;
-    let address = listener.local_addr().map_err(|error| StartError::Failed(error.to_string()))?;
-    let port = address.port();
-    let address = config.serve.advertise.clone().unwrap_or_else(|| format!("http://{address}"));
+    let mut front = match front {
+        Some(front) => front,
+        None => Front::listen(&config.serve).await?,
+    };
+    let address = config.serve.advertise.clone().unwrap_or_else(|| format!("http://{}", front.address()));
 
     let metrics = Metrics::new();
     let modules = Modules::load(&config, &places, true).await.map_err(|error| StartError::Failed(error.to_string()))?;
@@ -82,9 +85,10 @@ pub async fn start(settings: Settings) -> Result<Node, StartError> {
     let lease_store = leases::store(&config, Me { holder: me.clone(), address: address.clone(), modules }, &pool);
     let reports = Reports::default();
     let keys = keys(&config, &runnables, &reports);
-    let (keeper, granted) =
-        keeper::start(keeper::Settings { store: lease_store.map_err(store_error)?, me: me.clone(), roles: keys })
-            .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
+    let store = lease_store.map_err(store_error)?;
+    let pair = pair(&config)?;
+    let (keeper, granted) = keeper::start(keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone() })
+        .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
     let opc = Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current()));
     let means = Means {
@@ -101,11 +105,12 @@ pub async fn start(settings: Settings) -> Result<Node, StartError> {
 
     let stop = CancellationToken::new();
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
-    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), opc, refused };
+    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), pair, opc, refused };
+    let ends_when_demoted = config.redundancy.as_ref().is_some_and(|r| r.on_demotion == OnDemotion::Exit);
     let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
-    let serving = http::Serving::start(listener, state, stop.clone());
+    front.show(state);
     tracing::info!(node = %me.node, boot = %me.boot, address, "the node serves");
-    Ok(Node { supervisor, keeper, serving, stop, port })
+    Ok(Node { supervisor, keeper, front, stop, ends_when_demoted })
 }
 
 /// The database with the schema that this binary needs.
@@ -139,6 +144,14 @@ fn store_error(error: StoreError) -> StartError {
         StoreError::Configuration(sentence) | StoreError::Schema(sentence) => StartError::Configuration(sentence),
         StoreError::Refused(sentence) | StoreError::Unavailable(sentence) => StartError::Failed(sentence),
     }
+}
+
+/// The lease that all roles are under, where the plant is an active-standby pair.
+fn pair(config: &Config) -> Result<Option<RoleKey>, StartError> {
+    let is_pair = config.redundancy.as_ref().is_some_and(|redundancy| redundancy.scope == Scope::Node);
+    let role = is_pair.then(|| PAIR.parse()).transpose();
+    let role: Option<RoleName> = role.map_err(|error| StartError::Failed(format!("{error}")))?;
+    Ok(role.map(|role| RoleKey { role, partition: String::new() }))
 }
 
 /// What this node competes for: every partition of the roles that can run here. Each is a standby until it is granted.
@@ -175,10 +188,14 @@ impl Node {
     /// Returns when the node can not go on: it is refused, its HTTP side has failed, or its boot is over.
     pub async fn ended_by_itself(&mut self) -> Ended {
         let keeper: Arc<KeeperHandle> = self.keeper.clone();
+        let ends_when_demoted = self.ends_when_demoted;
         tokio::select! {
+            // A refusal and a death end every lease as well: they say more.
+            biased;
             sentence = keeper.refused() => Ended::Failed(sentence),
             sentence = keeper.dead() => Ended::Dead(sentence),
-            error = self.serving.failed() => Ended::Failed(format!("the HTTP side has failed: {error}")),
+            sentence = keeper.demoted(), if ends_when_demoted => Ended::Demoted(sentence),
+            error = self.front.failed() => Ended::Failed(format!("the HTTP side has failed: {error}")),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Tenure {
         let outcome = tokio::select! {
             outcome = &mut running => outcome,
             () = self.drain.cancelled() => {
-                self.held.drain();
+                self.held.drain(Cause::Release);
                 running.await
             }
         };
@@ -128,7 +128,7 @@ impl Tenure {
             }
             Ending::Stopped => {
                 tracing::info!(role = %key, %epoch, "it was drained, its instance is gone");
-                Next::Release(given(Cause::Release, "it was drained".to_owned(), None))
+                self.drained()
             }
             Ending::OutcomeUnknown | Ending::Fenced => {
                 tracing::warn!(role = %key, %epoch, module = name, version, "a new instance is started: {ending}");
@@ -155,6 +155,12 @@ impl Tenure {
         Next::Again { pause: LONGEST, reason }
     }
 
+    fn drained(&self) -> Next {
+        let cause = self.held.drain_cause().unwrap_or(Cause::Release);
+        let reason = if cause == Cause::Move { "it was moved away on purpose" } else { "it was drained" };
+        Next::Release(given(cause, reason.to_owned(), None))
+    }
+
     /// Waits for the pause and asks for a new epoch; gives up on the way when the role is drained or the lease lost.
     async fn again(&mut self, pause: Duration, reason: String) -> Next {
         self.reporter.state(State::Backoff, reason.clone(), Some(self.held.epoch()));
@@ -162,8 +168,8 @@ impl Tenure {
         loop {
             tokio::select! {
                 () = self.held.gone() => return Next::Lost,
-                () = self.held.drain_begun() => return drained(),
-                () = self.drain.cancelled() => return drained(),
+                () = self.held.drain_begun() => return self.drained(),
+                () = self.drain.cancelled() => return self.drained(),
                 () = tokio::time::sleep(pause) => {}
             }
             match self.means.keeper.restart(&self.held).await {
@@ -179,10 +185,6 @@ impl Tenure {
             }
         }
     }
-}
-
-fn drained() -> Next {
-    Next::Release(given(Cause::Release, "it was drained".to_owned(), None))
 }
 
 fn given(cause: Cause, reason: String, cool_down: Option<Duration>) -> Release {

@@ -9,6 +9,7 @@ mod columns;
 mod error;
 mod migrate;
 mod numeric;
+pub mod placements;
 mod pool;
 pub mod postgres;
 pub mod queries;

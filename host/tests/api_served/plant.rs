@@ -118,7 +118,8 @@ impl Node {
         let known = Arc::new(Known { reports: Mutex::default(), ha: Mutex::new(ha) });
         let state = AppState::new(me.clone(), url.clone(), config, pool, known.clone(), Metrics::new());
         let stop = CancellationToken::new();
-        tokio::spawn(host::api::serve(listener, state, stop.clone()));
+        let app = host::api::app(state);
+        tokio::spawn(host::api::serve(listener, move || app.clone(), stop.clone()));
         Self { url, me, known, stop }
     }
 

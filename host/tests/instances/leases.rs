@@ -82,7 +82,7 @@ async fn one_role_can_be_drained_by_its_lease_and_granted_again() -> anyhow::Res
     let plant = Plant::start(&[("tame", "{ mode = \"count\" }")]).await?;
     let held = plant.leases.grant("tame").await?;
     plant.until("it works", |plant| plant.is("tame", State::Running)).await?;
-    held.drain();
+    held.drain(Cause::Move);
     plant.until("it is released", |plant| plant.leases.released().len() == 1).await?;
     assert_eq!((plant.instances("tame"), plant.probe("tame", "stops")), (0, 1));
     let again = plant.leases.grant("tame").await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::clock::BootInstant;
-use host::identity::{BootId, Holder};
+use host::identity::{BootId, Holder, RoleKey};
 use host::lease::keeper::{self, KeeperHandle, RestartError, Snapshot};
 use host::lease::postgres::Me;
 use host::lease::single::SinglePostgres;
@@ -40,8 +40,19 @@ impl Keeper {
         Self::with(Arc::new(store_at(url, me.clone(), Some(lease))), me)
     }
 
+    /// One of an active-standby pair, with a short lease.
+    pub fn of_a_pair(url: &str, name: &str, pair: RoleKey) -> Self {
+        let me = Holder { node: name.parse().unwrap(), boot: BootId::random() };
+        Self::in_scope(Arc::new(store_at(url, me.clone(), Some(LEASE))), me, Some(pair))
+    }
+
     fn with(store: Arc<dyn LeaseStore>, me: Holder) -> Self {
-        let (handle, granted) = keeper::start(keeper::Settings { store, me, roles: vec![key("reader")] }).unwrap();
+        Self::in_scope(store, me, None)
+    }
+
+    fn in_scope(store: Arc<dyn LeaseStore>, me: Holder, pair: Option<RoleKey>) -> Self {
+        let (handle, granted) =
+            keeper::start(keeper::Settings { store, me, roles: vec![key("reader")], pair }).unwrap();
         Self { handle, granted }
     }
 

@@ -16,4 +16,6 @@ mod keeping;
 #[cfg(test)]
 mod nodes;
 #[cfg(test)]
+mod placing;
+#[cfg(test)]
 mod proxy;

@@ -54,6 +54,34 @@ async fn another_boot_at_the_same_epoch_commits_nothing() {
     assert_eq!(ground.rows().await, 0);
 }
 
+// Each row alone can be older than the other: one was restored by hand, or its table was.
+#[tokio::test]
+async fn a_commit_needs_both_the_fence_and_the_lease_to_name_its_boot_and_epoch() {
+    const WRONG: [(&str, &str); 4] = [
+        (
+            "UPDATE plant_fences SET boot_id = gen_random_uuid()",
+            "UPDATE plant_fences f SET boot_id = l.boot_id FROM plant_leases l",
+        ),
+        (
+            "UPDATE plant_leases SET boot_id = gen_random_uuid()",
+            "UPDATE plant_leases l SET boot_id = f.boot_id FROM plant_fences f",
+        ),
+        ("UPDATE plant_fences SET epoch = epoch + 1", "UPDATE plant_fences SET epoch = epoch - 1"),
+        ("UPDATE plant_leases SET epoch = epoch + 1", "UPDATE plant_leases SET epoch = epoch - 1"),
+    ];
+    let ground = Ground::new().await;
+    let a = ground.node("a");
+    let held = a.take().await;
+    for (wrong, right) in WRONG {
+        let transaction = ground.working(&a, held.epoch).await;
+        ground.run(wrong).await;
+        assert!(matches!(transaction.commit().await, Err(DbError::LeaseLost)), "{wrong}");
+        ground.run(right).await;
+    }
+    assert_eq!(ground.rows().await, 0);
+    ground.working(&a, held.epoch).await.commit().await.unwrap();
+}
+
 // A check that only finds nothing lets the COMMIT that stands behind it in the same message go through.
 #[tokio::test]
 async fn the_fence_raises_and_takes_the_commit_behind_it_along() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use host::clock::BootInstant;
+use host::lease::placement::Bar;
 use host::lease::{Acquired, Cause, LeaseError, Renewal};
 
 use crate::ground::{Ground, Kind, LEASE, PATIENCE, SHORT, granted, reader};
@@ -193,14 +194,28 @@ async fn whoever_waits_hears_of_a_release_at_once(ground: Ground) {
     let (a, b) = (ground.node("a"), ground.node("b"));
     let grant = a.take().await;
     let waiting = tokio::spawn(async move {
-        b.store.released(PATIENCE * 10).await;
-        b.store.acquire(&reader(), None).await
+        // The first wait only begins to listen.
+        loop {
+            b.store.released(PATIENCE * 10).await;
+            if let Acquired::Granted(grant) = b.store.acquire(&reader(), None).await.unwrap() {
+                return grant;
+            }
+        }
     });
     ground.until(waits, 1).await;
     assert!(!waiting.is_finished());
     a.release(grant.epoch, true, Cause::Release).await;
-    let answer = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
-    assert!(granted(answer).epoch > grant.epoch);
+    let next = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    assert!(next.epoch > grant.epoch);
+}
+
+async fn whoever_is_not_wanted_takes_nothing_and_keeps_nobody_from_it(ground: Ground) {
+    let (a, b) = (ground.node("a"), ground.node("b"));
+    ground.run("INSERT INTO plant_drained_nodes VALUES ('a', now())").await;
+    let placed = a.store.placements(&[reader()]).await.unwrap();
+    assert_eq!(placed.iter().map(|placed| placed.barred).collect::<Vec<_>>(), [Some(Bar::Drain)]);
+    assert_eq!(a.see_taken().await.holder, None);
+    b.take().await;
 }
 
 async fn a_holder_that_dies_is_succeeded_long_before_its_lease_runs_out(ground: Ground) {
@@ -309,6 +324,7 @@ macro_rules! promises_of_redundancy {
             whoever_asks_again_for_what_it_holds_gets_a_new_epoch,
             another_boot_of_the_same_name_has_no_privilege,
             whoever_waits_hears_of_a_release_at_once,
+            whoever_is_not_wanted_takes_nothing_and_keeps_nobody_from_it,
             a_holder_that_dies_is_succeeded_long_before_its_lease_runs_out,
             of_two_nodes_that_ask_at_once_one_is_granted,
             a_store_that_does_not_answer_says_nothing_of_a_lease,

@@ -97,6 +97,8 @@ pub(super) async fn release(shared: &Arc<Shared>, held: &Held, clean: bool, caus
         Err(error) => shared.failed(&error),
     }
     shared.show();
+    // Perhaps that was the last role under a pair's lease that is to be given up.
+    shared.look_again.notify_one();
 }
 
 async fn restart_and_answer(shared: Arc<Shared>, held: Held, answer: oneshot::Sender<Result<Held, RestartError>>) {
@@ -122,11 +124,18 @@ async fn restart(shared: &Arc<Shared>, held: &Held) -> Result<Held, RestartError
     }
 }
 
-/// Lets go of everything that nobody has let go of before, uncleanly, and leaves.
+/// Lets go of everything that nobody has let go of before, and leaves. A role's end is unclean: whoever ran it did not say how it ended.
 async fn give_back_all(shared: &Arc<Shared>) {
-    let rest: Vec<Held> = shared.state().held.values().map(HeldControl::held).collect();
-    for held in rest {
+    let (pair, roles): (Vec<Held>, Vec<Held>) = {
+        let held = shared.state().held.values().map(HeldControl::held).collect::<Vec<_>>();
+        held.into_iter().partition(|held| shared.pair.as_ref() == Some(held.key()))
+    };
+    for held in roles {
         release(shared, &held, false, Cause::Release, None).await;
+    }
+    // Nothing runs under the pair's lease but the roles.
+    for held in pair {
+        release(shared, &held, true, Cause::Release, None).await;
     }
     if let Err(error) = shared.store.leave().await {
         shared.failed(&error);

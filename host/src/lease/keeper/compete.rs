@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::placing::place;
 use super::state::{Shared, Unchanged};
 use crate::clock::BootInstant;
 use crate::identity::RoleKey;
@@ -29,7 +30,7 @@ pub(super) async fn compete(shared: Arc<Shared>) {
                 let waiting = async {
                     tokio::select! {
                         () = shared.store.released(pause) => {}
-                        () = shared.lost_some.notified() => {}
+                        () = shared.look_again.notified() => {}
                     }
                     tokio::time::sleep(SPREAD.mul_f64(fastrand::f64())).await;
                 };
@@ -45,9 +46,23 @@ pub(super) async fn compete(shared: Arc<Shared>) {
     }
 }
 
-/// Looks at every role that is not held here and takes what can be taken; answers when to look again at the latest.
+/// Takes what can be taken, and gives up what people want elsewhere; answers when to look again at the latest.
 async fn look_and_take(shared: &Arc<Shared>) -> Result<Duration, LeaseError> {
-    let (wanted, mut look_again) = wanted(shared);
+    let was_active = shared.is_active();
+    let mut look_again = take(shared, wanted(shared)).await;
+    // The pair's lease just came, and with it the roles.
+    if !was_active && shared.is_active() {
+        look_again = take(shared, wanted(shared)).await;
+    }
+    place(shared).await?;
+    look_again
+}
+
+/// Looks at these roles, which are not held here, and takes what can be taken; answers when to look again at the latest.
+async fn take(
+    shared: &Arc<Shared>,
+    (wanted, mut look_again): (Vec<RoleKey>, Duration),
+) -> Result<Duration, LeaseError> {
     if wanted.is_empty() {
         return Ok(look_again);
     }
@@ -87,7 +102,12 @@ fn wanted(shared: &Shared) -> (Vec<RoleKey>, Duration) {
     let free = |key: &&RoleKey| {
         !state.held.contains_key(*key) && !state.busy.contains(*key) && !state.cooling.contains_key(*key)
     };
-    let wanted = shared.roles.iter().filter(free).cloned().collect();
+    let wanted = match &shared.pair {
+        Some(pair) if !state.held.contains_key(pair) => [pair].into_iter().filter(free).cloned().collect(),
+        // What was drained for the pair's lease to go is not taken again.
+        Some(pair) if state.barred.contains(pair) => Vec::new(),
+        _ => shared.roles.iter().filter(free).cloned().collect(),
+    };
     (wanted, cooled.map_or(shared.period(), |cooled| cooled.min(shared.period())))
 }
 

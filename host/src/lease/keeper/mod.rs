@@ -6,6 +6,7 @@
 
 mod commands;
 mod compete;
+mod placing;
 mod presence;
 mod renew;
 mod state;
@@ -36,6 +37,8 @@ pub struct Settings {
     pub me: Holder,
     /// The roles that it can run.
     pub roles: Vec<RoleKey>,
+    /// An active-standby pair: only the node that holds this lease takes any of the roles. `None`: each role for itself.
+    pub pair: Option<RoleKey>,
 }
 
 /// The way to a running keeper. When it is dropped the keeper ends every lease without releasing it.
@@ -90,6 +93,15 @@ impl KeeperHandle {
     /// Returns when this boot is over, with the sentence that says why: the node goes on as another one.
     pub async fn dead(&self) -> String {
         self.said(|now| now.dead.as_ref()).await
+    }
+
+    /// Returns when this node has lost a lease, or has given the pair's lease up.
+    pub async fn demoted(&self) -> String {
+        let mut snapshot = self.snapshot.clone();
+        match snapshot.wait_for(|now| now.demotions > 0).await {
+            Ok(_) => "this node was active and is not any more".to_owned(),
+            Err(_) => std::future::pending().await,
+        }
     }
 
     async fn said(&self, what: fn(&Snapshot) -> Option<&String>) -> String {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{Settings, commands};
+use super::{Settings, commands, placing};
 use crate::clock::{BootInstant, wall_nanos};
 use crate::identity::{Holder, RoleKey};
-use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseStore, Seen};
+use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseStore, Placed, Seen};
 
 /// What the keeper knows, for status and for whoever waits.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +33,10 @@ pub struct Snapshot {
     pub held: Vec<RoleKey>,
     /// What was seen last of the leases.
     pub seen: BTreeMap<RoleKey, Seen>,
+    /// What people want of the roles, where they want anything, and how often they changed hands.
+    pub placed: Vec<Placed>,
+    /// Whether roles are taken only under a pair's lease.
+    pub is_pair: bool,
     /// How many other nodes live.
     pub others: u64,
     /// Why this node may not take part.
@@ -56,18 +60,21 @@ pub(super) struct State {
     pub(super) cooling: BTreeMap<RoleKey, BootInstant>,
     /// Being released or restarted: not competed for meanwhile.
     pub(super) busy: BTreeSet<RoleKey>,
+    /// What people do not want here.
+    pub(super) barred: BTreeSet<RoleKey>,
 }
 
 pub(super) struct Shared {
     pub(super) store: Arc<dyn LeaseStore>,
     pub(super) me: Holder,
     pub(super) roles: Vec<RoleKey>,
+    pub(super) pair: Option<RoleKey>,
     /// This node is known to the plant: it may compete.
     pub(super) registered: CancellationToken,
     /// It competes no more.
     pub(super) withdrawn: CancellationToken,
-    /// A lease was lost just now, so that there is something to compete for.
-    pub(super) lost_some: Notify,
+    /// A lease was lost or released just now, so that there is something to do.
+    pub(super) look_again: Notify,
     state: Mutex<State>,
     granted: mpsc::Sender<Held>,
     snapshot: watch::Sender<Snapshot>,
@@ -75,16 +82,23 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(settings: Settings, granted: mpsc::Sender<Held>) -> Self {
-        let Settings { store, me, roles } = settings;
+        let Settings { store, me, roles, pair } = settings;
         let now_ms = wall_nanos() / 1_000_000;
-        let first = Snapshot { store: store.name(), lease: store.lease(), since_ms: now_ms, ..Snapshot::default() };
+        let first = Snapshot {
+            store: store.name(),
+            lease: store.lease(),
+            since_ms: now_ms,
+            is_pair: pair.is_some(),
+            ..Snapshot::default()
+        };
         Self {
             store,
             me,
             roles,
+            pair,
             registered: CancellationToken::new(),
             withdrawn: CancellationToken::new(),
-            lost_some: Notify::new(),
+            look_again: Notify::new(),
             state: Mutex::default(),
             granted,
             snapshot: watch::Sender::new(first),
@@ -97,6 +111,11 @@ impl Shared {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every lease that this node may hold.
+    pub(super) fn all_keys(&self) -> Vec<RoleKey> {
+        self.roles.iter().chain(&self.pair).cloned().collect()
     }
 
     /// How often leases are renewed and looked at.
@@ -136,6 +155,14 @@ impl Shared {
             self.snapshot.send_modify(|now| now.takeovers += 1);
         }
         let held = self.hold(&grant);
+        if self.pair.as_ref() == Some(&grant.key) {
+            // Nothing runs under it but the roles, which are taken next.
+            return;
+        }
+        if !self.is_active() {
+            tracing::warn!(role = %grant.key, epoch = %grant.epoch, "the pair's lease was lost meanwhile: it is given back");
+            return commands::release(self, &held, true, Cause::Release, None).await;
+        }
         // The receiver has room for every role; where it has none, or is gone, nothing would be done under the lease.
         if let Err(unwanted) = self.granted.try_send(held) {
             tracing::warn!(role = %grant.key, epoch = %grant.epoch, "nobody takes the lease here: it is given back");
@@ -154,8 +181,38 @@ impl Shared {
             tracing::warn!(role = %lost.key(), epoch = %lost.epoch(), why, "the lease is lost");
             self.snapshot.send_modify(|now| now.demotions += 1);
             self.show();
-            self.lost_some.notify_one();
+            self.look_again.notify_one();
+            if self.pair.as_ref() == Some(lost.key()) {
+                self.end_all("the pair's lease is lost");
+            }
         }
+    }
+
+    /// The pair's lease was given up: this node is a standby now.
+    pub(super) fn given_up(&self) {
+        self.snapshot.send_modify(|now| now.demotions += 1);
+    }
+
+    /// Whether this node may take roles at all: in a pair only the one that holds the pair's lease may.
+    pub(super) fn is_active(&self) -> bool {
+        self.pair.as_ref().is_none_or(|pair| self.state().held.contains_key(pair))
+    }
+
+    /// Notes what people want, and says of a role that has begun to flap that it stays where it is.
+    pub(super) fn placed(&self, placed: &[Placed]) {
+        let barred = placed.iter().filter(|placed| placed.barred.is_some()).map(|placed| placed.key.clone());
+        self.state().barred = barred.collect();
+        self.snapshot.send_if_modified(|now| {
+            let before: BTreeSet<&RoleKey> = placing::flapping(&now.placed).collect();
+            for key in placing::flapping(placed).filter(|key| !before.contains(key)) {
+                tracing::warn!(role = %key, "it changes hands again and again: it stays where it is until that ends");
+            }
+            let news = now.placed != placed;
+            if news {
+                now.placed = placed.to_vec();
+            }
+            news
+        });
     }
 
     /// The store has confirmed leases of ours.

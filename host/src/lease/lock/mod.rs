@@ -19,7 +19,7 @@ use async_trait::async_trait;
 
 use self::leadership::{Leader, Leadership};
 use super::postgres::{Me, PostgresStore, deadline, servers};
-use super::{Acquired, Cause, LeaseError, LeaseStore, Renewal, Seen};
+use super::{Acquired, Cause, LeaseError, LeaseStore, Placed, Renewal, Seen};
 use crate::config;
 use crate::identity::{Epoch, Holder, RoleKey};
 use crate::store::StoreError;
@@ -122,6 +122,10 @@ impl LeaseStore for LockStore {
     }
 
     async fn acquire(&self, key: &RoleKey, unchanged: Option<&Seen>) -> Result<Acquired, LeaseError> {
+        // Whoever may not have the row does not take the lock from whoever may.
+        if self.rows.is_barred(key).await? {
+            return Ok(Acquired::Taken(self.led_by(key, None).await?));
+        }
         if let Leader::Other(leader) = self.lock.take().await? {
             return Ok(Acquired::Taken(self.led_by(key, leader).await?));
         }
@@ -158,6 +162,10 @@ impl LeaseStore for LockStore {
         // The lock after the row: whoever waits for it finds the row free. Also when the row was not freed, which runs out by itself.
         self.drop_lease(key, epoch).await;
         released
+    }
+
+    async fn placements(&self, keys: &[RoleKey]) -> Result<Vec<Placed>, LeaseError> {
+        self.rows.placements(keys).await
     }
 
     async fn released(&self, at_most: Duration) {

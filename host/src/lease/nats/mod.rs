@@ -26,7 +26,7 @@ use futures::future::join_all;
 
 use self::bucket::{Bucket, Entry};
 use super::postgres::{Me, PostgresStore, deadline};
-use super::{Acquired, Cause, Grant, LeaseError, LeaseStore, Renewal, Seen};
+use super::{Acquired, Cause, Grant, LeaseError, LeaseStore, Placed, Renewal, Seen};
 use crate::clock::BootInstant;
 use crate::config::{self, Bus};
 use crate::identity::{Epoch, Holder, RoleKey};
@@ -242,6 +242,10 @@ impl LeaseStore for NatsStore {
     }
 
     async fn acquire(&self, key: &RoleKey, unchanged: Option<&Seen>) -> Result<Acquired, LeaseError> {
+        // Whoever may not have the row does not take the key from whoever may.
+        if self.rows.is_barred(key).await? {
+            return Ok(Acquired::Taken(self.row(key).await?));
+        }
         // The self-fence counts from before the key is asked for: it is the first to run out.
         let sent = BootInstant::now();
         match self.take_key(key).await? {
@@ -292,6 +296,10 @@ impl LeaseStore for NatsStore {
             None => Ok(()),
         };
         self.rows.release(key, epoch, clean, cause).await.and(given_back)
+    }
+
+    async fn placements(&self, keys: &[RoleKey]) -> Result<Vec<Placed>, LeaseError> {
+        self.rows.placements(keys).await
     }
 
     async fn released(&self, at_most: Duration) {

@@ -35,9 +35,10 @@ impl Hearing {
 
     async fn hear(&self) -> Result<(), LeaseError> {
         let mut kept = self.listener.lock().await;
-        let listener = match kept.as_mut() {
-            Some(listener) => listener,
-            None => kept.insert(self.open().await?),
+        let Some(listener) = kept.as_mut() else {
+            // What was said before it listened was not heard: whoever called looks once more.
+            *kept = Some(self.open().await?);
+            return Ok(());
         };
         // `None`: the connection was lost, and with it perhaps a release. It is looked for where writes are taken now.
         if listener.try_recv().await.map_err(|error| unavailable(&error))?.is_none() {

@@ -7,6 +7,7 @@
 mod hearing;
 mod life;
 mod nodes;
+pub(super) mod placement;
 mod renewal;
 mod rows;
 mod watch;
@@ -25,7 +26,7 @@ use self::nodes::Beat;
 use self::rows::{acquired, columns, number, seen, timeline};
 use self::watch::Watch;
 use super::session::{Session, unavailable};
-use super::{Acquired, Cause, LeaseError, LeaseStore, Renewal, Seen};
+use super::{Acquired, Cause, LeaseError, LeaseStore, Placed, Renewal, Seen};
 use crate::clock::BootInstant;
 use crate::config;
 use crate::identity::{Epoch, Holder, RoleKey, RoleName};
@@ -125,6 +126,11 @@ impl PostgresStore {
     fn at_least(&self, key: &RoleKey) -> i64 {
         let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
         i64::try_from(issued.get(key).copied().unwrap_or(0)).unwrap_or(i64::MAX)
+    }
+
+    /// Whether people do not want the role on this node. A store that has something to take before the row asks first.
+    pub(super) async fn is_barred(&self, key: &RoleKey) -> Result<bool, LeaseError> {
+        Ok(self.placements(std::slice::from_ref(key)).await?.iter().any(|placed| placed.barred.is_some()))
     }
 
     /// Notes an epoch's number: none that this store is granted later is as low.
@@ -254,6 +260,12 @@ impl LeaseStore for PostgresStore {
                 query.bind(clean).bind(cause.as_str()).execute(connection).await.map(drop)
             })
             .await
+    }
+
+    async fn placements(&self, keys: &[RoleKey]) -> Result<Vec<Placed>, LeaseError> {
+        let Some(lease) = self.lease else { return Ok(Vec::new()) };
+        let node = &self.me.holder.node;
+        self.working.run(async |connection| placement::placements(connection, node, keys, lease).await).await
     }
 
     async fn released(&self, at_most: Duration) {

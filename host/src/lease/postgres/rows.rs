@@ -31,7 +31,7 @@ fn epoch(row: &PgRow) -> Result<Epoch, sqlx::Error> {
     Ok(Epoch { timeline: u32::try_from(timeline).map_err(decode)?, number: u64::try_from(number).map_err(decode)? })
 }
 
-fn key(row: &PgRow) -> Result<RoleKey, sqlx::Error> {
+pub(super) fn key(row: &PgRow) -> Result<RoleKey, sqlx::Error> {
     let role: String = row.try_get("role")?;
     Ok(RoleKey { role: role.parse().map_err(decode)?, partition: row.try_get("partition")? })
 }

@@ -23,6 +23,8 @@ pub struct NodeRow {
     pub heartbeat_age_us: i64,
     /// Whether its death was proved.
     pub is_dead: bool,
+    /// Whether a person has said that it is to run nothing.
+    pub is_drained: bool,
 }
 
 /// One role's fence and lease.
@@ -40,6 +42,14 @@ pub struct RoleRow {
     pub boot_id: Option<String>,
     /// Until the lease expires, in milliseconds; negative when it has; `None` when it never does.
     pub expires_in_ms: Option<i64>,
+    /// Whether a person has said that nobody is to run it.
+    pub is_held: bool,
+    /// Until when, microseconds since the Unix epoch; `None` until it is resumed.
+    pub held_until: Option<i64>,
+    /// Why.
+    pub held_why: Option<String>,
+    /// The node that alone runs it.
+    pub pinned_to: Option<String>,
 }
 
 /// What a node says of a role.
@@ -76,11 +86,12 @@ pub async fn nodes(pool: &Pool) -> Result<Vec<NodeRow>, sqlx::Error> {
         postgres: "SELECT node, CAST(boot_id AS text) AS boot_id, address, version,
                           (extract(epoch FROM started_at) * 1000000)::bigint AS started_at,
                           (extract(epoch FROM clock_timestamp() - heartbeat_at) * 1000000)::bigint AS heartbeat_age_us,
-                          EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = plant_nodes.boot_id) AS is_dead
+                          EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = plant_nodes.boot_id) AS is_dead,
+                          EXISTS (SELECT FROM plant_drained_nodes d WHERE d.node = plant_nodes.node) AS is_drained
                    FROM plant_nodes ORDER BY node",
         sqlite: "SELECT node, CAST(boot_id AS text) AS boot_id, address, version, started_at,
                         CAST(unixepoch('subsec') * 1000000 AS INTEGER) - heartbeat_at AS heartbeat_age_us,
-                        FALSE AS is_dead
+                        FALSE AS is_dead, FALSE AS is_drained
                  FROM plant_nodes ORDER BY node",
     )
 }
@@ -97,13 +108,18 @@ pub async fn roles(pool: &Pool) -> Result<Vec<RoleRow>, sqlx::Error> {
                           CASE WHEN l.role IS NULL THEN f.node ELSE l.node END AS holder,
                           CAST(CASE WHEN l.role IS NULL THEN f.boot_id ELSE l.boot_id END AS text) AS boot_id,
                           CASE WHEN isfinite(l.expires_at)
-                               THEN (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000)::bigint END AS expires_in_ms
+                               THEN (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000)::bigint END AS expires_in_ms,
+                          coalesce(p.held_until > clock_timestamp(), false) AS is_held,
+                          CASE WHEN isfinite(p.held_until) THEN (extract(epoch FROM p.held_until) * 1000000)::bigint END AS held_until,
+                          p.held_why, p.pinned_to
                    FROM plant_fences f LEFT JOIN plant_leases l ON l.role = f.role AND l.partition = f.partition
+                   LEFT JOIN plant_placements p ON p.role = f.role AND p.partition = f.partition
                    ORDER BY f.role, f.partition",
         sqlite: "SELECT f.role, f.partition, f.epoch,
                         CASE WHEN l.role IS NULL THEN f.node ELSE l.node END AS holder,
                         CAST(CASE WHEN l.role IS NULL THEN f.boot_id ELSE l.boot_id END AS text) AS boot_id,
-                        (l.expires_at - CAST(unixepoch('subsec') * 1000000 AS INTEGER)) / 1000 AS expires_in_ms
+                        (l.expires_at - CAST(unixepoch('subsec') * 1000000 AS INTEGER)) / 1000 AS expires_in_ms,
+                        FALSE AS is_held, NULL AS held_until, NULL AS held_why, NULL AS pinned_to
                  FROM plant_fences f LEFT JOIN plant_leases l ON l.role = f.role AND l.partition = f.partition
                  ORDER BY f.role, f.partition",
     )
