@@ -108,7 +108,8 @@ pub fn succession(plant: &Plant, line: &Simulator, end: End, times: usize) -> an
 fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
     let takeovers = node.get("/api/takeovers")?;
     let mut epochs: Vec<(u64, u64)> = Vec::new();
-    for takeover in takeovers.as_array().into_iter().flatten().rev() {
+    let of_reader = |takeover: &&Value| takeover.get("role").and_then(Value::as_str) == Some("reader");
+    for takeover in takeovers.as_array().into_iter().flatten().rev().filter(of_reader) {
         let epoch = |key: &str| takeover.get(key).and_then(Value::as_u64).unwrap_or(0);
         epochs.push((epoch("from_epoch"), epoch("to_epoch")));
     }
