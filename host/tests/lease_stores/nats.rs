@@ -122,6 +122,21 @@ async fn a_holder_whose_key_another_has_loses_the_lease_and_its_row_is_not_taken
 }
 
 #[tokio::test]
+async fn a_key_whose_row_could_not_be_had_in_time_is_given_back() {
+    let ground = Ground::of(Kind::Nats).await;
+    let (a, b) = (ground.node_with("a", SHORT), ground.node_with("b", SHORT));
+    let first = a.take().await;
+    a.release(first.epoch, true, Cause::Release).await;
+    let mut commit = ground.pool.begin().await.unwrap();
+    sqlx::query("SELECT FROM plant_fences FOR UPDATE").execute(&mut *commit).await.unwrap();
+    let asked = a.store.acquire(&reader(), None).await;
+    assert!(matches!(asked, Err(LeaseError::Unavailable(_))), "{asked:?}");
+    assert!(bucket(&ground).await.get("reader").await.unwrap().is_none());
+    commit.rollback().await.unwrap();
+    assert!(b.take_soon().await.epoch > first.epoch);
+}
+
+#[tokio::test]
 async fn a_key_whose_row_is_gone_is_still_a_lease() {
     let ground = Ground::of(Kind::Nats).await;
     let (a, b) = (ground.node("a"), ground.node("b"));
@@ -234,10 +249,10 @@ async fn in_a_cluster_a_lease_outlives_the_loss_of_one_of_three_servers() {
     let (a, b) = (node("a"), node("b"));
     let grant = a.take_soon().await;
     let held = [(reader(), grant.epoch)];
-    for gone in 0..servers.len() {
-        servers[gone].kill().unwrap();
+    for server in &mut servers {
+        server.kill().unwrap();
         renewed_in_the_end(&a, &held).await;
-        servers[gone].run().unwrap();
+        server.run().unwrap();
         all_replicas_are_current(&urls).await;
     }
     assert_eq!(b.see_taken().await.holder, Some(a.me.clone()));

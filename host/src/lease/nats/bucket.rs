@@ -254,9 +254,10 @@ impl Bucket {
                     "NATS at {at} refused the login of bus.{bus} ({error}): correct its user, password_env or creds_file"
                 ))
             }
-            ConnectErrorKind::Tls => LeaseError::Refused(format!(
-                "the TLS connection to NATS at {at} failed ({error}): check bus.{bus}.url and ca_file"
-            )),
+            // A certificate that is not trusted is an error of the socket, as the library tells it.
+            kind if kind == ConnectErrorKind::Tls || error.to_string().contains("certificate") => LeaseError::Refused(
+                format!("the TLS connection to NATS at {at} failed ({error}): check bus.{bus}.url and ca_file"),
+            ),
             _ => LeaseError::Unavailable(format!(
                 "NATS at {at} cannot be reached ({error}): see that it runs, or correct bus.{bus}.url"
             )),

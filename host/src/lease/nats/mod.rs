@@ -12,6 +12,9 @@
 //!   run out.
 //! - *Before a COMMIT.* Its fence asks the row, as with the store `postgres`, and there is one row.
 //!
+//! Keys run out by the clock of NATS, which may step: one that runs out too early is had by another, who waits for the row all the same;
+//! one that runs out too late is waited for.
+//!
 //! A key that another has is taken from it only when the database proves its holder dead, and then against its revision.
 
 mod bucket;
