@@ -72,6 +72,35 @@ fn with_nats(end: End) -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_role_is_moved_under_one_lock_and_with_leases_in_nats() -> anyhow::Result<()> {
+    let (database, nats) = (Postgres::start()?, Nats::start()?);
+    let line = Simulator::start(&["--paused"])?;
+    for redundancy in [LOCK.to_owned(), kept_in(&nats)] {
+        let plant = plant(&database, &line, &redundancy)?;
+        let (a, b) = (plant.node("a")?, plant.node("b")?);
+        wait_until("somebody reads", Duration::from_secs(60), || {
+            Ok(a.instances("reader")? + b.instances("reader")? == 1)
+        })?;
+        // Twice, so that each has had it.
+        for _ in 0..2 {
+            let (from, to) = if a.instances("reader")? == 1 { (&a, &b) } else { (&b, &a) };
+            wait_until("both know of each other", Duration::from_secs(20), || both_live(from))?;
+            let moved = harness::node::host(plant.path(), &["role", "move", "reader", "--to", to.name()])?;
+            ensure!(moved.code == Some(0), "{moved:?} {}", to.log());
+            wait_until_reading(to, to.name())?;
+            wait_until("the other has stopped", Duration::from_secs(20), || Ok(from.instances("reader")? == 0))?;
+        }
+    }
+    Ok(())
+}
+
+fn both_live(node: &Node) -> anyhow::Result<bool> {
+    let status = node.get("/api/status")?;
+    let nodes = status.get("nodes").and_then(Value::as_array).cloned().unwrap_or_default();
+    Ok(nodes.iter().filter(|node| node.get("live") == Some(&Value::Bool(true))).count() == 2)
+}
+
+#[test]
 fn while_nats_is_away_nobody_reads_and_when_it_is_back_somebody_does() -> anyhow::Result<()> {
     let (database, mut nats) = (Postgres::start()?, Nats::start()?);
     let line = Simulator::start(&["--paused"])?;
