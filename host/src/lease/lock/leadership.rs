@@ -48,6 +48,19 @@ impl Leadership {
         Self { servers, key, lease, deadline, session: Mutex::new(None) }
     }
 
+    /// Sees that the server can be used for this, and takes nothing.
+    ///
+    /// # Errors
+    /// [`LeaseError::Refused`] when the server would let a leader that hangs lead for ever.
+    pub(super) async fn connect(&self) -> Result<(), LeaseError> {
+        let connecting = async {
+            let mut kept = self.session.lock().await;
+            *kept = Some(self.opened(&mut kept).await?);
+            Ok(())
+        };
+        in_time(self.deadline, connecting).await
+    }
+
     /// Becomes the leader unless there is one.
     pub(super) async fn take(&self) -> Result<Leader, LeaseError> {
         let taking = async {

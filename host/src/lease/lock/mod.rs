@@ -110,6 +110,7 @@ impl LeaseStore for LockStore {
     }
 
     async fn register(&self) -> Result<(), LeaseError> {
+        self.lock.connect().await?;
         self.rows.register().await
     }
 
