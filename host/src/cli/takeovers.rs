@@ -71,7 +71,7 @@ mod tests {
     fn takeovers_are_printed_with_their_figures_and_what_is_unknown() {
         let death = json!({
             "role": "reader", "partition": "", "from": "a", "to": "b", "from_epoch": 6, "to_epoch": 7, "cause": "death",
-            "at": "2026-01-01T00:00:01Z", "gap_ms": 41.0, "gap_leases": 0.0205, "owed": 3, "owed_booked_at": "2026-01-01T00:00:02Z",
+            "at": "2026-01-01T00:00:01Z", "gap_ms": 41.0, "gap_leases": 0.0204, "owed": 3, "owed_booked_at": "2026-01-01T00:00:02Z",
         });
         let start = json!({
             "role": "label", "partition": "line-1", "from": null, "to": "a", "from_epoch": 0, "to_epoch": 1, "cause": "start",
