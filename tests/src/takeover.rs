@@ -84,6 +84,20 @@ pub fn take_over(
 /// # Errors
 /// When any of that is not so, or does not become so in time.
 pub fn succession(plant: &Plant, line: &Simulator, end: End, times: usize) -> anyhow::Result<()> {
+    succession_checked(plant, line, end, times, |_, _| Ok(()))
+}
+
+/// The same; after each takeover `check` is given who had the role and who has it.
+///
+/// # Errors
+/// The same, and what `check` answers.
+pub fn succession_checked(
+    plant: &Plant,
+    line: &Simulator,
+    end: End,
+    times: usize,
+    check: impl Fn(&Node, &Node) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let mut holder = plant.node("a")?;
     wait_until_reading(&holder, "a")?;
     let mut standby = plant.node("b")?;
@@ -96,6 +110,7 @@ pub fn succession(plant: &Plant, line: &Simulator, end: End, times: usize) -> an
         let before = total(&books(&standby)?);
         wait_until("counts go on", Duration::from_secs(30), || Ok(total(&books(&standby)?) > before + 20))?;
         takeovers.push(take_over(plant, end, &mut holder, &standby, &mut watch)?);
+        check(&holder, &standby)?;
         std::mem::swap(&mut holder, &mut standby);
     }
     line.pause()?;

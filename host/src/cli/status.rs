@@ -52,7 +52,7 @@ pub fn report(url: Option<&str>, config: &Path, json: bool) -> anyhow::Result<St
 }
 
 /// Where the configuration's node serves on this box.
-fn address(config: &Path) -> anyhow::Result<String> {
+pub(super) fn address(config: &Path) -> anyhow::Result<String> {
     let config = Config::load(config)
         .map_err(|errors| anyhow!("{errors}\nname the node with --url http://HOST:PORT instead"))?;
     let bind: IpAddr = config.serve.bind.parse().context("[serve] bind is no address")?;
@@ -64,7 +64,7 @@ fn address(config: &Path) -> anyhow::Result<String> {
     Ok(format!("http://{host}:{}", config.serve.api_port))
 }
 
-fn ask(address: &str, path: &str) -> anyhow::Result<Value> {
+pub(super) fn ask(address: &str, path: &str) -> anyhow::Result<Value> {
     let limits = ureq::Agent::config_builder().timeout_global(Some(DEADLINE)).http_status_as_error(false).build();
     let url = format!("{address}{path}");
     let asked = ureq::Agent::new_with_config(limits).get(&url).call();
@@ -81,15 +81,15 @@ fn ask(address: &str, path: &str) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-fn text<'a>(of: &'a Value, key: &str) -> &'a str {
+pub(super) fn text<'a>(of: &'a Value, key: &str) -> &'a str {
     of.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
+pub(super) fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     of.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn number(of: &Value, key: &str) -> String {
+pub(super) fn number(of: &Value, key: &str) -> String {
     match of.get(key) {
         None | Some(Value::Null) => "unknown".to_owned(),
         Some(number) => number.to_string(),
@@ -138,7 +138,7 @@ fn plant(status: &Value) -> String {
     said + &table(&rows, &[3])
 }
 
-fn role_name(role: &Value) -> String {
+pub(super) fn role_name(role: &Value) -> String {
     match text(role, "partition") {
         "" => text(role, "role").to_owned(),
         partition => format!("{}/{partition}", text(role, "role")),
@@ -172,7 +172,7 @@ fn counts(production: &Value) -> String {
 }
 
 /// Columns as wide as their widest cell, numbers to the right. What a node says is printed without its control characters.
-fn table(rows: &[Vec<String>], right: &[usize]) -> String {
+pub(super) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let clean = |cell: &String| cell.chars().filter(|c| !c.is_control()).collect::<String>();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(clean).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
