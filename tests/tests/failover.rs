@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use harness::node::host;
+use harness::plant::text;
 use harness::process::wait_until;
 use harness::takeover::{rounds, succession_checked};
 use harness::{End, Node, Plant, Postgres, Simulator};
@@ -35,12 +36,13 @@ fn fail_over(end: End) -> anyhow::Result<()> {
 fn recorded(end: End, database: &Postgres, plant: &Plant, from: &Node, to: &Node) -> anyhow::Result<()> {
     let newest = || -> anyhow::Result<Value> {
         let all = to.get("/api/takeovers")?;
-        let reader = all.as_array().into_iter().flatten().find(|takeover| takeover["role"] == "reader");
+        let reader = all.as_array().into_iter().flatten().find(|takeover| text(takeover, "role") == "reader");
         Ok(reader.cloned().unwrap_or_default())
     };
     wait_until("the takeover's figures are known", Duration::from_secs(20), || {
         let newest = newest()?;
-        Ok(newest["to"] == to.name() && newest["owed_booked_at"].is_string() && newest["gap_ms"].is_number())
+        let gap = newest.get("gap_ms").is_some_and(Value::is_number);
+        Ok(text(&newest, "to") == to.name() && !text(&newest, "owed_booked_at").is_empty() && gap)
     })?;
     let newest = newest()?;
     let causes: &[&str] = match end {
@@ -48,10 +50,10 @@ fn recorded(end: End, database: &Postgres, plant: &Plant, from: &Node, to: &Node
         End::Stopped => &["release"],
         End::Frozen => &["expiry"],
     };
-    assert!(causes.iter().any(|cause| newest["cause"] == *cause), "{newest}");
-    assert_eq!(newest["from"], from.name(), "{newest}");
-    let number = |key: &str| newest[key].as_f64().unwrap_or(-1.0);
-    let time = |key: &str| newest[key].as_str().unwrap_or_default().to_owned();
+    assert!(causes.contains(&text(&newest, "cause")), "{newest}");
+    assert_eq!(text(&newest, "from"), from.name(), "{newest}");
+    let number = |key: &str| newest.get(key).and_then(Value::as_f64).unwrap_or(-1.0);
+    let time = |key: &str| text(&newest, key).to_owned();
     assert!(number("to_epoch") > number("from_epoch"), "{newest}");
     assert!(time("last_commit_at") <= time("at") && time("at") <= time("first_commit_at"), "{newest}");
     assert!(time("first_commit_at") <= time("owed_booked_at"), "{newest}");
@@ -59,14 +61,14 @@ fn recorded(end: End, database: &Postgres, plant: &Plant, from: &Node, to: &Node
     let lease_ms = plant.lease().as_secs_f64() * 1000.0;
     assert!((number("gap_leases") - number("gap_ms") / lease_ms).abs() < 1e-6, "{newest}");
     assert_eq!(
-        newest["owed"].as_i64(),
+        newest.get("owed").and_then(Value::as_i64),
         Some(first_booked(database)?),
         "what the books got in the first commit: {newest}"
     );
     let said = host(plant.path(), &["takeovers", "--role", "reader", "--limit", "1", "--url", &to.url()])?;
     assert_eq!(said.code, Some(0), "{said:?}");
     let figures =
-        [format!("{:.1}", number("gap_ms")), format!("{:.3}", number("gap_leases")), newest["owed"].to_string()];
+        [format!("{:.1}", number("gap_ms")), format!("{:.3}", number("gap_leases")), number("owed").to_string()];
     let row = said.output.lines().nth(1).unwrap_or_default();
     assert!(figures.iter().all(|figure| row.split_whitespace().any(|cell| cell == figure)), "{newest}: {said:?}");
     println!("{end:?}: gap {:.1} ms, {:.3} leases, owed {}", number("gap_ms"), number("gap_leases"), number("owed"));
