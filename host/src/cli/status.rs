@@ -19,7 +19,12 @@ const LONGEST: u64 = 16 << 20;
 /// Ends with 0, or with 1 and one sentence when the node does not answer.
 #[must_use]
 pub fn run(url: Option<&str>, config: &Path, json: bool) -> ExitCode {
-    match report(url, config, json) {
+    say(report(url, config, json))
+}
+
+/// Prints a report, or why there is none.
+pub(super) fn say(report: anyhow::Result<String>) -> ExitCode {
+    match report {
         Ok(said) => {
             print!("{said}");
             ExitCode::SUCCESS
@@ -36,10 +41,7 @@ pub fn run(url: Option<&str>, config: &Path, json: bool) -> ExitCode {
 /// # Errors
 /// One sentence when the node does not answer, or is no node of a plant.
 pub fn report(url: Option<&str>, config: &Path, json: bool) -> anyhow::Result<String> {
-    let address = match url {
-        Some(url) => url.trim_end_matches('/').to_owned(),
-        None => address(config)?,
-    };
+    let address = address(url, config)?;
     let status = ask(&address, "/api/status")?;
     if json {
         return Ok(format!("{}\n", serde_json::to_string_pretty(&status)?));
@@ -51,8 +53,11 @@ pub fn report(url: Option<&str>, config: &Path, json: bool) -> anyhow::Result<St
     Ok(format!("{}\n{counts}", plant(&status)))
 }
 
-/// Where the configuration's node serves on this box.
-pub(super) fn address(config: &Path) -> anyhow::Result<String> {
+/// The node that is named, or where the configuration's node serves on this box.
+pub(super) fn address(url: Option<&str>, config: &Path) -> anyhow::Result<String> {
+    if let Some(url) = url {
+        return Ok(url.trim_end_matches('/').to_owned());
+    }
     let config = Config::load(config)
         .map_err(|errors| anyhow!("{errors}\nname the node with --url http://HOST:PORT instead"))?;
     let bind: IpAddr = config.serve.bind.parse().context("[serve] bind is no address")?;

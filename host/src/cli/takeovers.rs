@@ -5,28 +5,16 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use super::arguments::Takeovers;
-use super::status::{address, ask, number, role_name, table, text};
+use super::status::{address, ask, number, role_name, say, table, text};
 
 /// Prints what was asked for. Ends with 0, or with 1 and one sentence when the node does not answer.
 #[must_use]
 pub fn run(asked: &Takeovers) -> ExitCode {
-    match report(asked) {
-        Ok(said) => {
-            print!("{said}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    say(report(asked))
 }
 
 fn report(asked: &Takeovers) -> anyhow::Result<String> {
-    let address = match &asked.url {
-        Some(url) => url.trim_end_matches('/').to_owned(),
-        None => address(&asked.config.config)?,
-    };
+    let address = address(asked.url.as_deref(), &asked.config.config)?;
     let answer = ask(&address, "/api/takeovers")?;
     let wanted = |takeover: &&Value| asked.role.as_deref().is_none_or(|role| text(takeover, "role") == role);
     let newest: Vec<&Value> = answer.as_array().into_iter().flatten().filter(wanted).take(asked.limit).collect();

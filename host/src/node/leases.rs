@@ -12,7 +12,7 @@ use crate::lease::lock::LockStore;
 use crate::lease::nats::NatsStore;
 use crate::lease::postgres::{Me, PostgresStore};
 use crate::lease::single::{SinglePostgres, SingleSqlite};
-use crate::lease::{Held, LeaseStore};
+use crate::lease::{Held, LeaseStore, Placed};
 use crate::role::supervisor::{Keeper, Release, RestartError};
 use crate::store::{Pool, StoreError};
 
@@ -56,7 +56,7 @@ impl Keeper for Leases {
     fn has_others(&self, key: &RoleKey) -> bool {
         let snapshot = self.0.snapshot();
         let now = snapshot.borrow();
-        let flapping = now.placed.iter().any(|placed| placed.key == *key && placed.is_flapping());
+        let flapping = now.placed(key).is_some_and(Placed::is_flapping);
         // Whether one of them can run this role shows when nobody takes what was given up: this one then takes it again. In a pair no
         // role goes anywhere alone, and one that has gone round often enough stays.
         now.others > 0 && !now.is_pair && !flapping

@@ -86,15 +86,7 @@ impl LockStore {
 
     /// The lease as somebody sees it who may not ask for it.
     async fn led_by(&self, key: &RoleKey, leader: Option<Holder>) -> Result<Seen, LeaseError> {
-        let seen = self.rows.observe(std::slice::from_ref(key)).await?.into_iter().next();
-        let seen = seen.unwrap_or_else(|| Seen {
-            key: key.clone(),
-            holder: None,
-            epoch: Epoch { timeline: 0, number: 0 },
-            renewed_at_us: 0,
-            expires_in_ms: 0,
-            is_dead: false,
-        });
+        let seen = self.rows.row(key).await?;
         Ok(Seen { holder: seen.holder.or(leader), ..seen })
     }
 }

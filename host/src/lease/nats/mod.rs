@@ -116,28 +116,15 @@ impl NatsStore {
         let there = self.bucket.read(&name).await?;
         let last = there.as_ref().map_or(0, |entry| entry.revision);
         if let Some(other) = there.and_then(|entry| entry.holder).filter(|holder| *holder != self.me) {
-            let seen = self.row(key).await?;
+            let seen = self.rows.row(key).await?;
             if !(seen.is_dead && seen.holder.as_ref() == Some(&other)) {
                 return Ok(Err(Seen { holder: Some(other), is_dead: false, ..seen }));
             }
         }
         match self.bucket.put(&name, &self.me, last).await? {
             Some(revision) => Ok(Ok(revision)),
-            None => Ok(Err(self.row(key).await?)),
+            None => Ok(Err(self.rows.row(key).await?)),
         }
-    }
-
-    /// The lease as PostgreSQL knows it.
-    async fn row(&self, key: &RoleKey) -> Result<Seen, LeaseError> {
-        let seen = self.rows.observe(std::slice::from_ref(key)).await?.into_iter().next();
-        Ok(seen.unwrap_or_else(|| Seen {
-            key: key.clone(),
-            holder: None,
-            epoch: Epoch { timeline: 0, number: 0 },
-            renewed_at_us: 0,
-            expires_in_ms: 0,
-            is_dead: false,
-        }))
     }
 
     /// The row, for whoever has the key. Without it the key is given back.
@@ -247,7 +234,7 @@ impl LeaseStore for NatsStore {
     async fn acquire(&self, key: &RoleKey, unchanged: Option<&Seen>) -> Result<Acquired, LeaseError> {
         // Whoever may not have the row does not take the key from whoever may.
         if self.rows.is_barred(key).await? {
-            return Ok(Acquired::Taken(self.row(key).await?));
+            return Ok(Acquired::Taken(self.rows.row(key).await?));
         }
         // The self-fence counts from before the key is asked for: it is the first to run out.
         let sent = BootInstant::now();
@@ -261,7 +248,7 @@ impl LeaseStore for NatsStore {
         // The key first: it must not run out before what is counted from here.
         let sent = BootInstant::now();
         if self.renew_key(key, epoch).await? != Renewal::Confirmed {
-            return Ok(Acquired::Taken(self.row(key).await?));
+            return Ok(Acquired::Taken(self.rows.row(key).await?));
         }
         let answer = self.rows.restart(key, epoch).await?;
         let Acquired::Granted(grant) = answer else { return Ok(answer) };

@@ -128,6 +128,19 @@ impl PostgresStore {
         i64::try_from(issued.get(key).copied().unwrap_or(0)).unwrap_or(i64::MAX)
     }
 
+    /// What the lease of one role is now; free where it was never held.
+    pub(super) async fn row(&self, key: &RoleKey) -> Result<Seen, LeaseError> {
+        let seen = self.observe(std::slice::from_ref(key)).await?.into_iter().next();
+        Ok(seen.unwrap_or_else(|| Seen {
+            key: key.clone(),
+            holder: None,
+            epoch: Epoch { timeline: 0, number: 0 },
+            renewed_at_us: 0,
+            expires_in_ms: 0,
+            is_dead: false,
+        }))
+    }
+
     /// Whether people do not want the role on this node. A store that has something to take before the row asks first.
     pub(super) async fn is_barred(&self, key: &RoleKey) -> Result<bool, LeaseError> {
         Ok(self.placements(std::slice::from_ref(key)).await?.iter().any(|placed| placed.barred.is_some()))
