@@ -13,6 +13,7 @@ mod machines;
 mod node;
 mod raw;
 mod roles;
+mod sections;
 mod size;
 mod suggest;
 
@@ -50,6 +51,8 @@ pub struct Config {
     pub tags: Vec<Tag>,
     /// `[[reasons]]`, in the file's order.
     pub reasons: Vec<Reason>,
+    /// A hash for each section that has to be the same on every node.
+    pub sections: BTreeMap<String, String>,
     /// What is allowed and probably not meant; each a sentence.
     pub warnings: Vec<String>,
 }
@@ -133,6 +136,8 @@ pub struct Redundancy {
     /// What a node does when it was active and is not any more.
     pub on_demotion: OnDemotion,
 }
+
+pub use sections::key_check;
 
 /// The lease of an active-standby pair, and the name that people move it by.
 pub const PAIR: &str = "node";

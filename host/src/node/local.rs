@@ -10,6 +10,7 @@ use crate::identity::{NodeName, RoleKey};
 use crate::lease::keeper::Snapshot;
 use crate::role::reports::Reports;
 use crate::role::{Report, State};
+use crate::store::standing::Proof;
 
 pub(super) struct LocalView {
     pub(super) node: NodeName,
@@ -20,6 +21,8 @@ pub(super) struct LocalView {
     pub(super) opc: Arc<PlantOpc>,
     /// Why roles can not run here; one sentence for each.
     pub(super) refused: Vec<String>,
+    /// Whether it could take over, by what it tried last.
+    pub(super) proof: watch::Receiver<Option<Proof>>,
 }
 
 impl Local for LocalView {
@@ -69,7 +72,9 @@ impl Local for LocalView {
     }
 
     fn why_not(&self) -> Option<String> {
-        self.refused.first().cloned().or_else(|| self.leases.borrow().last_error.clone())
+        let refused = self.refused.first().cloned();
+        let unproved = || self.proof.borrow().clone().and_then(Result::err);
+        refused.or_else(|| self.leases.borrow().last_error.clone()).or_else(unproved)
     }
 }
 

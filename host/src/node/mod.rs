@@ -6,10 +6,12 @@ mod http;
 mod leases;
 mod local;
 mod modules;
+mod standing;
 mod start;
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::lease::keeper::KeeperHandle;
@@ -27,6 +29,7 @@ pub struct Node {
     /// Ends what this boot does beside.
     stop: CancellationToken,
     ends_when_demoted: bool,
+    conflict: watch::Receiver<Option<String>>,
 }
 
 impl Node {

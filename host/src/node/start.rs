@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::local::LocalView;
 use super::modules::{Modules, Places};
+use super::standing::{Standing, facts};
 use super::{Front, Node, leases};
 use crate::api::{AppState, Metrics};
 use crate::capability::opc::PlantOpc;
@@ -20,6 +21,7 @@ use crate::role::backoff::Budget;
 use crate::role::reports::Reports;
 use crate::role::runnable::Runnable;
 use crate::role::supervisor::{GRACE, Means, Supervisor};
+use crate::store::standing::Proof;
 use crate::store::{self, Bounds, Pool, StoreError};
 
 /// The pause before the database is tried again, while it does not answer.
@@ -83,6 +85,8 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let hash = |(role, runnable): (&RoleName, &Arc<Runnable>)| (role.clone(), runnable.module().sha256.clone());
     let modules = runnables.iter().map(hash).collect();
     let lease_store = leases::store(&config, Me { holder: me.clone(), address: address.clone(), modules }, &pool);
+    let opc = Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current()));
+    let standing = standing(&config, &me, &address, &pool, &opc, &refused).await?;
     let reports = Reports::default();
     let keys = keys(&config, &runnables, &reports);
     let store = lease_store.map_err(store_error)?;
@@ -90,7 +94,6 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let (keeper, granted) = keeper::start(keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone() })
         .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
-    let opc = Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current()));
     let means = Means {
         keeper: Arc::new(leases::Leases(keeper.clone())),
         database,
@@ -105,12 +108,51 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
 
     let stop = CancellationToken::new();
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
-    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), pair, opc, refused };
+    let (proof, conflict) = stand(standing, &stop);
+    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), pair, opc, refused, proof };
     let ends_when_demoted = config.redundancy.as_ref().is_some_and(|r| r.on_demotion == OnDemotion::Exit);
     let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
     front.show(state);
     tracing::info!(node = %me.node, boot = %me.boot, address, "the node serves");
-    Ok(Node { supervisor, keeper, front, stop, ends_when_demoted })
+    Ok(Node { supervisor, keeper, front, stop, ends_when_demoted, conflict })
+}
+
+/// What this node shows the others, from now on: whether it could take over, and a sentence if it must not be beside one of them.
+type Shown = (watch::Receiver<Option<Proof>>, watch::Receiver<Option<String>>);
+
+/// Refuses to be beside a node that is of another plant, or is reached at the same address.
+async fn standing(
+    config: &Arc<Config>,
+    me: &Holder,
+    address: &str,
+    pool: &Pool,
+    opc: &Arc<PlantOpc>,
+    refused: &[String],
+) -> Result<Option<Standing>, StartError> {
+    let (Some(lease), Pool::Postgres(pool)) = (leases::lease(config), pool) else { return Ok(None) };
+    let standing = Standing {
+        pool: pool.clone(),
+        me: me.clone(),
+        facts: facts(config, address),
+        lease,
+        config: config.clone(),
+        opc: opc.clone(),
+        refused: refused.to_vec(),
+    };
+    match standing.conflict().await {
+        Some(sentence) => Err(StartError::Failed(sentence)),
+        None => Ok(Some(standing)),
+    }
+}
+
+fn stand(standing: Option<Standing>, stop: &CancellationToken) -> Shown {
+    let (proof, proved) = watch::channel(None);
+    let (conflict, found) = watch::channel(None);
+    // Where there is one node, nothing is to be shown; the channels stay as they are.
+    if let Some(standing) = standing {
+        tokio::spawn(standing.keep(proof, conflict, stop.clone()));
+    }
+    (proved, found)
 }
 
 /// The database with the schema that this binary needs.
@@ -185,15 +227,22 @@ fn listed(reports: &Reports) -> watch::Receiver<Vec<crate::role::Report>> {
 }
 
 impl Node {
-    /// Returns when the node can not go on: it is refused, its HTTP side has failed, or its boot is over.
+    /// Returns when the node can not go on: it is refused, its HTTP side has failed, its boot is over, or it must not be beside another node.
     pub async fn ended_by_itself(&mut self) -> Ended {
         let keeper: Arc<KeeperHandle> = self.keeper.clone();
         let ends_when_demoted = self.ends_when_demoted;
+        let conflict = async {
+            match self.conflict.wait_for(Option::is_some).await.map(|sentence| sentence.clone()) {
+                Ok(Some(sentence)) => sentence,
+                _ => std::future::pending().await,
+            }
+        };
         tokio::select! {
             // A refusal and a death end every lease as well: they say more.
             biased;
             sentence = keeper.refused() => Ended::Failed(sentence),
             sentence = keeper.dead() => Ended::Dead(sentence),
+            sentence = conflict => Ended::Failed(sentence),
             sentence = keeper.demoted(), if ends_when_demoted => Ended::Demoted(sentence),
             error = self.front.failed() => Ended::Failed(format!("the HTTP side has failed: {error}")),
         }

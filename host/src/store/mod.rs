@@ -16,6 +16,7 @@ pub mod queries;
 pub mod reports;
 pub(crate) mod session;
 mod sql;
+pub mod standing;
 pub mod sqlite;
 pub mod value;
 
