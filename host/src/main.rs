@@ -39,6 +39,9 @@ async fn command(command: Command) -> ExitCode {
             let status = move || cli::status::run(asked.url.as_deref(), &asked.config.config, asked.json);
             tokio::task::spawn_blocking(status).await.unwrap_or(ExitCode::FAILURE)
         }
+        Command::Takeovers(asked) => {
+            tokio::task::spawn_blocking(move || cli::takeovers::run(&asked)).await.unwrap_or(ExitCode::FAILURE)
+        }
         Command::Check(file) => cli::check::run(&file.config, &Places::default()).await,
         Command::Migrate(file) => match configured(&file) {
             Ok(config) => outcome(cli::migrate::migrate(&config).await),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use host::config::{Config, OnFall, OnReset, Security, StateMap, Store, Uncertain};
+use host::config::{Config, Leases, OnFall, OnReset, Security, StateMap, Store, Uncertain};
 
 #[cfg(test)]
 fn environment(name: &str) -> Option<String> {
@@ -71,6 +71,49 @@ fn redundancy_and_secrets_are_read() {
     assert_eq!(config.redundancy.as_ref().map(|r| r.lease), Some(Duration::from_secs(4)));
     assert_eq!(config.serve.secret_key.as_deref(), Some("0123456789abcdef"));
     assert_eq!(config.opc.get("line").map(|line| line.security), Some(Security::Basic256Sha256));
+}
+
+#[cfg(test)]
+fn redundant(keys: &str) -> Config {
+    load(&format!(
+        "[plant]\nname = \"bottling\"\n[store]\nurl = \"postgres://plant@127.0.0.1/bottling\"\n\
+         [serve]\nsecret_key_env = \"PLANT_SECRET\"\n[redundancy]\n{keys}"
+    ))
+}
+
+#[test]
+fn each_lease_store_is_read_with_its_keys_and_defaults() {
+    let leases = |keys: &str| redundant(keys).redundancy.unwrap().leases;
+    assert!(matches!(leases(""), Leases::Postgres));
+    assert!(matches!(leases("store = \"postgres\""), Leases::Postgres));
+    let lock = leases("store = \"postgres-lock\"");
+    assert!(matches!(lock, Leases::PostgresLock { key: 5_715_144_172_572_004_183 }));
+    let lock = leases("store = \"postgres-lock\"\nlock_key = 7");
+    assert!(matches!(lock, Leases::PostgresLock { key: 7 }));
+    // The only bus there is, or the one that is named.
+    let one = "store = \"nats\"\n[bus.main]\nurl = \"nats://10.0.0.1:4222\"";
+    let Leases::Nats { bus, bucket } = leases(one) else { panic!("nats") };
+    assert_eq!(
+        (bus.name.as_str(), bus.url.as_str(), bucket.as_str()),
+        ("main", "nats://10.0.0.1:4222", "plant_leases")
+    );
+    let two = "store = \"nats\"\nbus = \"spare\"\nbucket = \"line-1\"\n[bus.main]\nurl = \"mqtt://10.0.0.1\"\n\
+               [bus.spare]\nurl = \"tls://10.0.0.2\"\nuser = \"plant\"\npassword_env = \"PLANT_TOKEN\"\nca_file = \"ca.pem\"";
+    let Leases::Nats { bus, bucket } = leases(two) else { panic!("nats") };
+    assert_eq!((bus.name.as_str(), bucket.as_str()), ("spare", "line-1"));
+    assert_eq!(bus.login, Some(("plant".to_owned(), "0123456789abcdef".to_owned())));
+    assert!(bus.ca_file.unwrap().ends_with("ca.pem"));
+}
+
+#[test]
+fn a_key_of_another_lease_store_is_said_to_do_nothing() {
+    let config = redundant("lock_key = 7\nbucket = \"leases\"");
+    let text = config.warnings.join("\n");
+    for key in
+        ["redundancy.lock_key has no effect with redundancy.store = \"postgres\"", "redundancy.bucket has no effect"]
+    {
+        assert!(text.contains(key), "{key} in {text}");
+    }
 }
 
 #[test]

@@ -73,8 +73,25 @@ CREATE TABLE plant_takeovers (
     from_epoch      bigint      NOT NULL,
     to_epoch        bigint      NOT NULL,
     cause           text        NOT NULL,
-    taken_at        timestamptz NOT NULL
+    taken_at        timestamptz NOT NULL,
+    lease_ms        bigint,                            -- null where a lease never expires
+    last_commit_at  timestamptz,                       -- the newest note in plant_commits at the takeover
+    first_commit_at timestamptz,                       -- the new holder's first commit that changed something
+    -- Units in the new holder's first commit that booked any, and when that was: what was owed at the takeover and what was made until
+    -- that commit's readings. Null until then, and for roles that book nothing.
+    owed            numeric,
+    owed_booked_at  timestamptz
 );
+CREATE INDEX plant_takeovers_newest ON plant_takeovers (role, partition, id);
+
+-- When a role last committed, noted within such a commit, by the database's clock. A holder notes at most four a second, so the last
+-- commit may be up to a quarter of a second younger than this; one that commits less often than that has each of them noted.
+CREATE TABLE plant_commits (
+    role         text        NOT NULL,
+    partition    text        NOT NULL,
+    committed_at timestamptz NOT NULL,
+    PRIMARY KEY (role, partition)
+) WITH (fillfactor = 40);
 
 CREATE INDEX plant_takeovers_role ON plant_takeovers (role, partition, taken_at);
 
@@ -179,6 +196,25 @@ CREATE FUNCTION plant_barred(p_role text, p_partition text, p_node text) RETURNS
                 END
            FROM plant_placements p WHERE p.role = p_role AND p.partition = p_partition),
         (SELECT 'drain' FROM plant_drained_nodes d WHERE d.node = p_node))
+$$;
+
+-- Notes that a commit is under way, before its fence: what the fence refuses is not noted. Not called by every commit.
+--   p_books   this commit books production
+CREATE FUNCTION plant_note_commit(p_role text, p_partition text, p_books boolean) RETURNS void
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+    AS $$
+DECLARE
+    instant timestamptz := clock_timestamp();
+BEGIN
+    INSERT INTO plant_commits AS c (role, partition, committed_at) VALUES (p_role, p_partition, instant)
+        ON CONFLICT (role, partition) DO UPDATE SET committed_at = excluded.committed_at;
+    UPDATE plant_takeovers t
+       SET first_commit_at = coalesce(t.first_commit_at, instant),
+           owed = CASE WHEN p_books THEN plant_units_of_this_commit() END,
+           owed_booked_at = CASE WHEN p_books THEN instant END
+     WHERE t.id = (SELECT max(n.id) FROM plant_takeovers n WHERE n.role = p_role AND n.partition = p_partition)
+       AND t.owed_booked_at IS NULL AND (p_books OR t.first_commit_at IS NULL);
+END
 $$;
 
 -- Takes a lease, or raises the epoch of one that is held. One call, so that no client can freeze between its locks; the fence row is
@@ -287,8 +323,10 @@ BEGIN
            SET node = excluded.node, boot_id = excluded.boot_id, epoch = excluded.epoch, acquired_at = excluded.acquired_at,
                renewed_at = excluded.renewed_at, expires_at = excluded.expires_at, freed_by = NULL;
     IF cause <> 'restart' THEN
-        INSERT INTO plant_takeovers (role, partition, from_node, to_node, from_epoch, to_epoch, cause, taken_at)
-            VALUES (p_role, p_partition, holder, p_node, fence.epoch, plant_acquire.epoch, cause, instant);
+        INSERT INTO plant_takeovers (role, partition, from_node, to_node, from_epoch, to_epoch, cause, taken_at,
+                                     lease_ms, last_commit_at)
+            VALUES (p_role, p_partition, holder, p_node, fence.epoch, plant_acquire.epoch, cause, instant, p_lease_ms,
+                    (SELECT c.committed_at FROM plant_commits c WHERE c.role = p_role AND c.partition = p_partition));
     END IF;
     hold_back_us := CASE WHEN fence.effects_not_before > instant
         THEN ceil(extract(epoch FROM fence.effects_not_before - instant) * 1000000)::bigint ELSE 0 END;
@@ -349,6 +387,7 @@ DECLARE
 BEGIN
     FOREACH callable IN ARRAY ARRAY[
         'plant_fence(text, text, integer, bigint, uuid)',
+        'plant_note_commit(text, text, boolean)',
         'plant_acquire(text, text, text, uuid, bigint, integer, bigint, bigint, bigint, boolean, text)',
         'plant_release(text, text, text, uuid, integer, bigint, bigint, boolean, text)'
     ]::regprocedure[] LOOP

@@ -130,3 +130,14 @@ CREATE VIEW anomalies AS
 SELECT a.id, m.code AS machine, m.line, CASE a.counter WHEN 0 THEN 'good' ELSE 'scrap' END AS counter, a.kind, a.baseline, a.reading,
        a.quantity, a.detail, a.seen_at, a.needs_decision, a.decision, a.decided_by, a.why, a.decided_at, a.applied_at
 FROM counter_anomalies a JOIN machines m ON m.id = a.machine_id;
+
+-- Units that the transaction which calls this has booked, for the record of takeovers: for each counter the booking that its baseline
+-- was moved by, if this transaction wrote it. By the key, so that its price does not grow with the history.
+CREATE FUNCTION plant_units_of_this_commit() RETURNS numeric
+    LANGUAGE sql VOLATILE
+    AS $$
+    SELECT coalesce(sum(k.quantity), 0)
+    FROM counter_baselines b
+    JOIN bookings k ON k.machine_id = b.machine_id AND k.counter = b.counter AND k.sequence = b.moved_from
+    WHERE k.xmin = pg_current_xact_id()::xid
+$$;

@@ -44,7 +44,13 @@ CREATE TABLE plant_takeovers (
     from_epoch INTEGER   NOT NULL,
     to_epoch   INTEGER   NOT NULL,
     cause      TEXT      NOT NULL,
-    taken_at   TIMESTAMP NOT NULL
+    taken_at   TIMESTAMP NOT NULL,
+    -- Nobody takes over from anybody here, so these stay null.
+    lease_ms        INTEGER,
+    last_commit_at  TIMESTAMP,
+    first_commit_at TIMESTAMP,
+    owed            INTEGER,
+    owed_booked_at  TIMESTAMP
 );
 
 CREATE TABLE plant_role_reports (

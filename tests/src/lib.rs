@@ -4,6 +4,7 @@
 //! and says so.
 
 pub mod asyncua;
+pub mod nats;
 pub mod node;
 pub mod plant;
 pub mod postgres;
@@ -13,6 +14,7 @@ pub mod takeover;
 pub mod watch;
 
 pub use asyncua::Asyncua;
+pub use nats::Nats;
 pub use node::Node;
 pub use plant::Plant;
 pub use postgres::Postgres;

@@ -231,6 +231,7 @@ pub fn host(plant: &Path, arguments: &[&str]) -> anyhow::Result<Said> {
 fn in_environment(command: &mut Command) -> anyhow::Result<()> {
     let cache = cache()?;
     command.env("PLANT_SECRET", "for tests").env("PLANT_TOKEN", "for tests").env("LINE_PASSWORD", "for tests");
+    command.env("OTHER_SECRET", "for other tests");
     command.env("XDG_CACHE_HOME", &cache).env("HOST_CACHE", cache).env_remove("HOST_LOG");
     Ok(())
 }

@@ -6,10 +6,10 @@ use anyhow::ensure;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::plant::{role, wait_until_reading};
+use crate::plant::{books, role, total, wait_until_booked, wait_until_read, wait_until_reading};
 use crate::process::wait_until;
 use crate::watch::Watch;
-use crate::{Node, Plant};
+use crate::{Node, Plant, Simulator};
 
 /// How the holder is ended, and what becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +76,62 @@ pub fn take_over(
         watch.started(holder);
     }
     Ok(Takeover { from_end: from_end / lease, from_last_renewal: (from_end + since_renewal) / lease })
+}
+
+/// A pair of nodes whose holder is ended so many times while the line goes on counting. In the end the books are what was made, no two
+/// nodes had an instance at one time, and the epochs only grew.
+///
+/// # Errors
+/// When any of that is not so, or does not become so in time.
+pub fn succession(plant: &Plant, line: &Simulator, end: End, times: usize) -> anyhow::Result<()> {
+    succession_checked(plant, line, end, times, |_, _| Ok(()))
+}
+
+/// The same; after each takeover `check` is given who had the role and who has it.
+///
+/// # Errors
+/// The same, and what `check` answers.
+pub fn succession_checked(
+    plant: &Plant,
+    line: &Simulator,
+    end: End,
+    times: usize,
+    check: impl Fn(&Node, &Node) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut holder = plant.node("a")?;
+    wait_until_reading(&holder, "a")?;
+    let mut standby = plant.node("b")?;
+    wait_until_read(&holder, 12)?;
+    let mut watch = Watch::over("reader", &[&holder, &standby]);
+    line.resume()?;
+
+    let mut takeovers = Vec::new();
+    for _ in 0..times {
+        let before = total(&books(&standby)?);
+        wait_until("counts go on", Duration::from_secs(30), || Ok(total(&books(&standby)?) > before + 20))?;
+        takeovers.push(take_over(plant, end, &mut holder, &standby, &mut watch)?);
+        check(&holder, &standby)?;
+        std::mem::swap(&mut holder, &mut standby);
+    }
+    line.pause()?;
+    wait_until_booked(&holder, &line.truth()?)?;
+    epochs_only_grow(&holder, takeovers.len())?;
+    report(end, &takeovers, watch.end()?);
+    Ok(())
+}
+
+fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
+    let takeovers = node.get("/api/takeovers")?;
+    let mut epochs: Vec<(u64, u64)> = Vec::new();
+    let of_reader = |takeover: &&Value| takeover.get("role").and_then(Value::as_str) == Some("reader");
+    for takeover in takeovers.as_array().into_iter().flatten().rev().filter(of_reader) {
+        let epoch = |key: &str| takeover.get(key).and_then(Value::as_u64).unwrap_or(0);
+        epochs.push((epoch("from_epoch"), epoch("to_epoch")));
+    }
+    ensure!(epochs.len() > at_least, "each is recorded, and the start: {takeovers}");
+    ensure!(epochs.iter().all(|(from, to)| from < to), "{takeovers}");
+    ensure!(epochs.iter().zip(epochs.iter().skip(1)).all(|(one, next)| one.1 <= next.0), "{takeovers}");
+    Ok(())
 }
 
 /// Prints what a series of takeovers took.

@@ -38,6 +38,13 @@ fn a_plant_is_checked_migrated_looked_into_and_asked_how_it_is() -> anyhow::Resu
     assert_eq!((text(&status, "plant"), text(&status, "node")), ("bottling", "a"));
     let shown = good(&["status", "--url", &node.url()])?;
     assert!(shown.contains("reader") && shown.contains("running") && shown.contains("FILL01"), "{shown}");
+    let takeovers: Value =
+        serde_json::from_str(&good(&["takeovers", "--url", &node.url(), "--role", "reader", "--json"])?)?;
+    let start = &takeovers[0];
+    assert_eq!((text(start, "cause"), text(start, "to")), ("start", "a"), "{takeovers}");
+    assert!(start["from"].is_null() && start["gap_ms"].is_null() && start["owed"].is_null(), "{takeovers}");
+    let shown = good(&["takeovers", "--url", &node.url()])?;
+    assert!(shown.contains("nobody") && shown.contains("start") && shown.contains("unknown"), "{shown}");
     drop(node);
     let gone = host(plant.path(), &["status", "--url", "http://127.0.0.1:9"])?;
     assert_eq!(gone.code, Some(1));

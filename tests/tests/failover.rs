@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use harness::plant::{books, total, wait_until_booked, wait_until_read, wait_until_reading};
+use harness::node::host;
+use harness::plant::text;
 use harness::process::wait_until;
-use harness::takeover::{report, rounds};
-use harness::{End, Node, Plant, Postgres, Simulator, Watch, take_over};
+use harness::takeover::{rounds, succession_checked};
+use harness::{End, Node, Plant, Postgres, Simulator};
 use serde_json::Value;
 
 #[test]
@@ -28,36 +29,59 @@ fn fail_over(end: End) -> anyhow::Result<()> {
     let database = Postgres::start()?;
     let line = Simulator::start(&["--speed", "20", "--paused"])?;
     let plant = Plant::bottling(&database.url(), &line.url(), Some(2))?;
-    let mut holder = plant.node("a")?;
-    wait_until_reading(&holder, "a")?;
-    let mut standby = plant.node("b")?;
-    wait_until_read(&holder, 12)?;
-    let mut watch = Watch::over("reader", &[&holder, &standby]);
-    line.resume()?;
+    succession_checked(&plant, &line, end, rounds(5), |from, to| recorded(end, &database, &plant, from, to))
+}
 
-    let mut takeovers = Vec::new();
-    for _ in 0..rounds(5) {
-        let before = total(&books(&standby)?);
-        wait_until("counts go on", Duration::from_secs(30), || Ok(total(&books(&standby)?) > before + 20))?;
-        takeovers.push(take_over(&plant, end, &mut holder, &standby, &mut watch)?);
-        std::mem::swap(&mut holder, &mut standby);
-    }
-    line.pause()?;
-    wait_until_booked(&holder, &line.truth()?)?;
-    epochs_only_grow(&holder, takeovers.len())?;
-    report(end, &takeovers, watch.end()?);
+/// The newest record of the reader is this takeover, with its figures.
+fn recorded(end: End, database: &Postgres, plant: &Plant, from: &Node, to: &Node) -> anyhow::Result<()> {
+    let newest = || -> anyhow::Result<Value> {
+        let all = to.get("/api/takeovers")?;
+        let reader = all.as_array().into_iter().flatten().find(|takeover| text(takeover, "role") == "reader");
+        Ok(reader.cloned().unwrap_or_default())
+    };
+    wait_until("the takeover's figures are known", Duration::from_secs(20), || {
+        let newest = newest()?;
+        let gap = newest.get("gap_ms").is_some_and(Value::is_number);
+        Ok(text(&newest, "to") == to.name() && !text(&newest, "owed_booked_at").is_empty() && gap)
+    })?;
+    let newest = newest()?;
+    let causes: &[&str] = match end {
+        End::Killed => &["death"],
+        End::Stopped => &["release"],
+        End::Frozen => &["expiry"],
+    };
+    assert!(causes.contains(&text(&newest, "cause")), "{newest}");
+    assert_eq!(text(&newest, "from"), from.name(), "{newest}");
+    let number = |key: &str| newest.get(key).and_then(Value::as_f64).unwrap_or(-1.0);
+    let time = |key: &str| text(&newest, key).to_owned();
+    assert!(number("to_epoch") > number("from_epoch"), "{newest}");
+    assert!(time("last_commit_at") <= time("at") && time("at") <= time("first_commit_at"), "{newest}");
+    assert!(time("first_commit_at") <= time("owed_booked_at"), "{newest}");
+    assert!(number("gap_ms") >= 0.0 && number("owed") >= 1.0, "{newest}");
+    let lease_ms = plant.lease().as_secs_f64() * 1000.0;
+    assert!((number("gap_leases") - number("gap_ms") / lease_ms).abs() < 1e-6, "{newest}");
+    assert_eq!(
+        newest.get("owed").and_then(Value::as_i64),
+        Some(first_booked(database)?),
+        "what the books got in the first commit: {newest}"
+    );
+    let said = host(plant.path(), &["takeovers", "--role", "reader", "--limit", "1", "--url", &to.url()])?;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let figures =
+        [format!("{:.1}", number("gap_ms")), format!("{:.3}", number("gap_leases")), number("owed").to_string()];
+    let row = said.output.lines().nth(1).unwrap_or_default();
+    assert!(figures.iter().all(|figure| row.split_whitespace().any(|cell| cell == figure)), "{newest}: {said:?}");
+    println!("{end:?}: gap {:.1} ms, {:.3} leases, owed {}", number("gap_ms"), number("gap_leases"), number("owed"));
     Ok(())
 }
 
-fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
-    let takeovers = node.get("/api/takeovers")?;
-    let mut epochs: Vec<(u64, u64)> = Vec::new();
-    for takeover in takeovers.as_array().into_iter().flatten().rev() {
-        let epoch = |key: &str| takeover.get(key).and_then(Value::as_u64).unwrap_or(0);
-        epochs.push((epoch("from_epoch"), epoch("to_epoch")));
-    }
-    assert!(epochs.len() > at_least, "each is recorded, and the start: {takeovers}");
-    assert!(epochs.iter().all(|(from, to)| from < to), "{takeovers}");
-    assert!(epochs.iter().zip(epochs.iter().skip(1)).all(|(one, next)| one.1 <= next.0), "{takeovers}");
-    Ok(())
+/// Units in the first commit with bookings after the reader's newest takeover: all of one commit have its time.
+fn first_booked(database: &Postgres) -> anyhow::Result<i64> {
+    const FIRST: &str = "SELECT sum(quantity)::bigint FROM bookings
+                          WHERE booked_at >= (SELECT max(taken_at) FROM plant_takeovers WHERE role = 'reader')
+                          GROUP BY booked_at ORDER BY booked_at LIMIT 1";
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let pool = sqlx::PgPool::connect(&database.url()).await?;
+        Ok(sqlx::query_scalar(FIRST).fetch_one(&pool).await?)
+    })
 }

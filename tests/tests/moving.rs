@@ -73,7 +73,8 @@ fn a_role_goes_where_people_want_it_and_the_books_are_what_was_made() -> anyhow:
 
 fn is_held(node: &Node) -> anyhow::Result<bool> {
     let reader = role(node, "reader")?;
-    Ok(text(&reader, "state") == "held" && reader["placement"]["held_why"] == "a test")
+    let why = reader.pointer("/placement/held_why").and_then(Value::as_str);
+    Ok(text(&reader, "state") == "held" && why == Some("a test"))
 }
 
 fn newest_takeover(node: &Node) -> anyhow::Result<Value> {
@@ -84,6 +85,6 @@ fn newest_takeover(node: &Node) -> anyhow::Result<Value> {
 fn wait_until_both_live(node: &Node) -> anyhow::Result<()> {
     wait_until("both nodes have said what they can run", Duration::from_secs(20), || {
         let reader = role(node, "reader")?;
-        Ok(reader["nodes"].as_array().is_some_and(|nodes| nodes.len() == 2))
+        Ok(reader.get("nodes").and_then(Value::as_array).is_some_and(|nodes| nodes.len() == 2))
     })
 }

@@ -205,7 +205,8 @@ pub fn mutants(only: Option<&str>) -> anyhow::Result<()> {
 
 /// The name of the test that failed first: whoever doubts that it is the rule's test can look.
 fn first_failure(output: &str) -> &str {
-    let failed = output.lines().find(|line| ["FAIL [", "TIMEOUT [", "SIGABRT ["].iter().any(|word| line.contains(word)));
+    let failed =
+        output.lines().find(|line| ["FAIL [", "TIMEOUT [", "SIGABRT ["].iter().any(|word| line.contains(word)));
     failed.and_then(|line| line.rsplit(' ').next()).unwrap_or("no test: the run itself failed")
 }
 

@@ -20,10 +20,18 @@ pub struct Problem {
     code: &'static str,
     /// What happened and what to do, for people.
     detail: String,
-    /// With the code `not_leader`: the active node, where it is known.
+    /// With the code `not_leader`: who takes writes.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    active: Option<Box<Active>>,
+}
+
+/// The active node of a pair.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Active {
+    /// Its name, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<String>,
-    /// With the code `not_leader`: how that node is reached, where it is known.
+    /// How it is reached, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
 }
@@ -33,15 +41,7 @@ impl Problem {
     #[must_use]
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("error");
-        Self {
-            kind: "about:blank",
-            title,
-            status: status.as_u16(),
-            code,
-            detail: detail.into(),
-            leader: None,
-            address: None,
-        }
+        Self { kind: "about:blank", title, status: status.as_u16(), code, detail: detail.into(), active: None }
     }
 
     /// The request is not understood.
@@ -69,7 +69,8 @@ impl Problem {
                 "this node is the standby, and no node is active just now: send it again in a second".to_owned()
             }
         };
-        Self { leader, address, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leader", detail) }
+        let active = Some(Box::new(Active { leader, address }));
+        Self { active, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leader", detail) }
     }
 
     /// The database is away and nothing is known from before.

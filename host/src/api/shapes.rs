@@ -263,7 +263,7 @@ pub struct Takeover {
     pub cause: String,
     /// When it was taken, RFC 3339.
     pub at: String,
-    /// The last commit before, RFC 3339; null is unknown.
+    /// The last commit before, RFC 3339, up to a quarter of a second early; null is unknown.
     pub last_commit_at: Option<String>,
     /// The first commit after, RFC 3339; null is unknown.
     pub first_commit_at: Option<String>,
@@ -271,8 +271,10 @@ pub struct Takeover {
     pub gap_ms: Option<f64>,
     /// The same in lease lengths.
     pub gap_leases: Option<f64>,
-    /// Units that were owed when the new holder had read the counters first; null is unknown.
+    /// Units in the new holder's first commit that booked any: what was owed, and what was made until it read; null is unknown.
     pub owed: Option<i64>,
+    /// When these were booked, RFC 3339; null is not yet.
+    pub owed_booked_at: Option<String>,
 }
 
 /// The body of `POST /api/anomalies/{id}`.

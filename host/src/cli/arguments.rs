@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 /// What is logged unless told otherwise. The OPC UA library calls errors what is none (a client without a certificate, where none is
-/// wanted); what matters of it is logged by our own sessions.
-const DEFAULT_LOG: &str = "info,opcua_client=off,opcua_core=off,opcua_crypto=off,opcua_server=off,sqlx=error";
+/// wanted), and the NATS library a server that is away; what matters of either is logged by our own sessions.
+const DEFAULT_LOG: &str =
+    "info,async_nats=off,opcua_client=off,opcua_core=off,opcua_crypto=off,opcua_server=off,sqlx=error";
 
 /// Runs a plant's roles on one node at a time, and proves it.
 #[derive(Debug, Parser)]
@@ -37,6 +38,9 @@ pub enum Command {
     /// Show the nodes, the roles and the counts of a running plant
     #[command(after_help = "Examples:\n  host status\n  host status --url http://plant-b:8080 --json")]
     Status(Status),
+    /// Show which roles changed hands, why, and how long nothing was committed
+    #[command(after_help = "Examples:\n  host takeovers\n  host takeovers --role reader --limit 5 --json")]
+    Takeovers(Takeovers),
     /// Check a configuration and its modules without running anything
     #[command(after_help = "Example:\n  host check --config plant.toml")]
     Check(ConfigFile),
@@ -104,6 +108,26 @@ pub struct Status {
     #[command(flatten)]
     pub config: ConfigFile,
     /// Print the whole document of /api/status
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `host takeovers`.
+#[derive(Debug, Args)]
+pub struct Takeovers {
+    /// A node's address; by default this machine's, with the port of the configuration
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// The plant's configuration, for its port
+    #[command(flatten)]
+    pub config: ConfigFile,
+    /// Only this role's
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<String>,
+    /// How many of the newest 200 to show
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub limit: usize,
+    /// Print them as /api/takeovers gives them
     #[arg(long)]
     pub json: bool,
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::config::Config;
+use crate::config::{Config, Leases};
 use crate::node::{Modules, Places};
 
 use super::EXIT_CONFIGURATION;
@@ -53,9 +53,23 @@ fn counted(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
+/// Where leases are kept, and that their fences are in the database whichever it is.
+fn kept(leases: &Leases) -> String {
+    match leases {
+        Leases::Postgres => "in PostgreSQL".to_owned(),
+        Leases::PostgresLock { key } => format!("in PostgreSQL under the one lock {key}"),
+        Leases::Nats { bus, bucket } => {
+            format!(
+                "in the bucket {bucket} of NATS at {} and their fences in PostgreSQL, so that both are needed",
+                bus.shown()
+            )
+        }
+    }
+}
+
 fn summary(config: &Config) -> String {
     let redundancy = match &config.redundancy {
-        Some(redundancy) => format!("leases of {} s", redundancy.lease.as_secs()),
+        Some(redundancy) => format!("leases of {} s {}", redundancy.lease.as_secs(), kept(&redundancy.leases)),
         None => "one node, no leases".to_owned(),
     };
     format!(

@@ -10,6 +10,7 @@ pub mod role;
 pub mod run;
 pub mod simulate;
 pub mod status;
+pub mod takeovers;
 
 /// What `redundancy.on_demotion = "exit"` ends with: whoever supervises the process is to start it again.
 pub const EXIT_DEMOTED: u8 = 75;

@@ -19,7 +19,12 @@ const LONGEST: u64 = 16 << 20;
 /// Ends with 0, or with 1 and one sentence when the node does not answer.
 #[must_use]
 pub fn run(url: Option<&str>, config: &Path, json: bool) -> ExitCode {
-    match report(url, config, json) {
+    say(report(url, config, json))
+}
+
+/// Prints a report, or why there is none.
+pub(super) fn say(report: anyhow::Result<String>) -> ExitCode {
+    match report {
         Ok(said) => {
             print!("{said}");
             ExitCode::SUCCESS
@@ -36,10 +41,7 @@ pub fn run(url: Option<&str>, config: &Path, json: bool) -> ExitCode {
 /// # Errors
 /// One sentence when the node does not answer, or is no node of a plant.
 pub fn report(url: Option<&str>, config: &Path, json: bool) -> anyhow::Result<String> {
-    let address = match url {
-        Some(url) => url.trim_end_matches('/').to_owned(),
-        None => address(config)?,
-    };
+    let address = address(url, config)?;
     let status = ask(&address, "/api/status")?;
     if json {
         return Ok(format!("{}\n", serde_json::to_string_pretty(&status)?));
@@ -51,8 +53,11 @@ pub fn report(url: Option<&str>, config: &Path, json: bool) -> anyhow::Result<St
     Ok(format!("{}\n{counts}", plant(&status)))
 }
 
-/// Where the configuration's node serves on this box.
-fn address(config: &Path) -> anyhow::Result<String> {
+/// The node that is named, or where the configuration's node serves on this box.
+pub(super) fn address(url: Option<&str>, config: &Path) -> anyhow::Result<String> {
+    if let Some(url) = url {
+        return Ok(url.trim_end_matches('/').to_owned());
+    }
     let config = Config::load(config)
         .map_err(|errors| anyhow!("{errors}\nname the node with --url http://HOST:PORT instead"))?;
     let bind: IpAddr = config.serve.bind.parse().context("[serve] bind is no address")?;
@@ -64,7 +69,7 @@ fn address(config: &Path) -> anyhow::Result<String> {
     Ok(format!("http://{host}:{}", config.serve.api_port))
 }
 
-fn ask(address: &str, path: &str) -> anyhow::Result<Value> {
+pub(super) fn ask(address: &str, path: &str) -> anyhow::Result<Value> {
     let limits = ureq::Agent::config_builder().timeout_global(Some(DEADLINE)).http_status_as_error(false).build();
     let url = format!("{address}{path}");
     let asked = ureq::Agent::new_with_config(limits).get(&url).call();
@@ -81,15 +86,15 @@ fn ask(address: &str, path: &str) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-fn text<'a>(of: &'a Value, key: &str) -> &'a str {
+pub(super) fn text<'a>(of: &'a Value, key: &str) -> &'a str {
     of.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
+pub(super) fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     of.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn number(of: &Value, key: &str) -> String {
+pub(super) fn number(of: &Value, key: &str) -> String {
     match of.get(key) {
         None | Some(Value::Null) => "unknown".to_owned(),
         Some(number) => number.to_string(),
@@ -109,11 +114,15 @@ fn plant(status: &Value) -> String {
         let (since, error) = (text(database, "since"), text(database, "error"));
         said += &format!("The database does not answer since {since} ({error}): this is from before.\n");
     }
+    for drift in list(status, "drift") {
+        let nodes: Vec<&str> = list(drift, "nodes").iter().filter_map(Value::as_str).collect();
+        let (section, nodes) = (text(drift, "section"), nodes.join(", "));
+        said += &format!("[{section}] of plant.toml is another one on {nodes}: give every node the same and restart those behind.\n");
+    }
     said += "\n";
     let nodes = list(status, "nodes");
     let roles = list(status, "roles");
-    let mut rows =
-        vec![vec!["NODE".to_owned(), "ALIVE".to_owned(), "ADDRESS".to_owned(), "SINCE".to_owned(), "HOLDS".to_owned()]];
+    let mut rows = vec![["NODE", "ALIVE", "ADDRESS", "SINCE", "HOLDS", "COULD TAKE OVER"].map(str::to_owned).to_vec()];
     for node in nodes {
         let name = text(node, "node");
         let holds: Vec<String> = roles.iter().filter(|role| text(role, "holder") == name).map(role_name).collect();
@@ -125,6 +134,11 @@ fn plant(status: &Value) -> String {
             text(node, "address").to_owned(),
             text(node, "since").to_owned(),
             holds,
+            match node.get("could_take_over").and_then(Value::as_bool) {
+                Some(true) => "yes".to_owned(),
+                Some(false) => format!("no: {}", text(node, "why_not")),
+                None => String::new(),
+            },
         ]);
     }
     said += &table(&rows, &[]);
@@ -138,7 +152,7 @@ fn plant(status: &Value) -> String {
     said + &table(&rows, &[3])
 }
 
-fn role_name(role: &Value) -> String {
+pub(super) fn role_name(role: &Value) -> String {
     match text(role, "partition") {
         "" => text(role, "role").to_owned(),
         partition => format!("{}/{partition}", text(role, "role")),
@@ -172,7 +186,7 @@ fn counts(production: &Value) -> String {
 }
 
 /// Columns as wide as their widest cell, numbers to the right. What a node says is printed without its control characters.
-fn table(rows: &[Vec<String>], right: &[usize]) -> String {
+pub(super) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let clean = |cell: &String| cell.chars().filter(|c| !c.is_control()).collect::<String>();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(clean).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -204,18 +218,22 @@ mod tests {
         let status = json!({
             "plant": "bottling", "node": "b", "version": "0.1.0", "database": { "reachable": true },
             "nodes": [
-                { "node": "a", "live": true, "address": "http://plant-a:8080", "since": "2026-01-01T00:00:00Z" },
-                { "node": "b", "live": false, "address": "http://plant-b:8080", "since": "2026-01-01T00:00:00Z" },
+                { "node": "a", "live": true, "address": "http://plant-a:8080", "since": "2026-01-01T00:00:00Z",
+                  "could_take_over": true, "why_not": null },
+                { "node": "b", "live": false, "address": "http://plant-b:8080", "since": "2026-01-01T00:00:00Z",
+                  "could_take_over": false, "why_not": "it has died" },
             ],
+            "drift": [{ "section": "machines", "nodes": ["c", "d"] }],
             "roles": [
                 { "role": "reader", "partition": "", "holder": "a", "state": "running", "epoch": 7, "reason": "214 items" },
                 { "role": "label", "partition": "line-1", "holder": null, "state": "vacant", "epoch": 12, "reason": null },
             ],
         });
-        let wanted = "bottling as node b sees it (host 0.1.0)\n\n\
-            NODE  ALIVE  ADDRESS              SINCE                 HOLDS\n\
-            a     yes    http://plant-a:8080  2026-01-01T00:00:00Z  reader\n\
-            b     no     http://plant-b:8080  2026-01-01T00:00:00Z  -\n\n\
+        let wanted = "bottling as node b sees it (host 0.1.0)\n\
+            [machines] of plant.toml is another one on c, d: give every node the same and restart those behind.\n\n\
+            NODE  ALIVE  ADDRESS              SINCE                 HOLDS   COULD TAKE OVER\n\
+            a     yes    http://plant-a:8080  2026-01-01T00:00:00Z  reader  yes\n\
+            b     no     http://plant-b:8080  2026-01-01T00:00:00Z  -       no: it has died\n\n\
             ROLE          HOLDER  STATE    EPOCH  HOW IT GOES\n\
             reader        a       running      7  214 items\n\
             label/line-1  nobody  vacant      12\n";

@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::findings::{ConfigErrors, Finding, Findings};
 use super::raw::{Document, Section};
-use super::{Config, connections, database, later, machines, node, roles, sections, suggest};
+use super::{Config, bus, connections, database, later, machines, node, redundancy, roles, sections, suggest};
 
 const SECTIONS: [&str; 12] =
     ["plant", "store", "serve", "redundancy", "opc", "bus", "roles", "machines", "tags", "reasons", "series", "alerts"];
@@ -64,7 +64,9 @@ fn checked(path: &Path, root: &Section<'_>) -> Option<Config> {
     let plant = node::plant(root);
     let store = database::store(root, directory);
     let serve = node::serve(root);
-    let redundancy = node::redundancy(root, store.as_ref(), serve.as_ref());
+    let buses = bus::buses(root, directory);
+    let redundancy = redundancy::redundancy(root, store.as_ref(), serve.as_ref(), &buses);
+    bus::unused(root, redundancy.as_ref());
     let roles = roles::roles(root, plant.as_ref());
     let opc = connections::opc(root, directory, &roles);
     let connections: BTreeSet<&str> =

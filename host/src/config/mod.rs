@@ -3,6 +3,7 @@
 //! `plant.toml` is read in two stages, as typed (`raw`) and as meant (the types here). Everything behind the configuration sees only
 //! the second kind.
 
+mod bus;
 mod connections;
 mod database;
 pub mod duration;
@@ -12,6 +13,7 @@ mod load;
 mod machines;
 mod node;
 mod raw;
+mod redundancy;
 mod roles;
 mod sections;
 mod size;
@@ -131,6 +133,8 @@ impl fmt::Debug for Serve {
 pub struct Redundancy {
     /// How long a lease lasts without renewal.
     pub lease: Duration,
+    /// Where it is decided who holds one.
+    pub leases: Leases,
     /// What moves as one.
     pub scope: Scope,
     /// What a node does when it was active and is not any more.
@@ -138,6 +142,62 @@ pub struct Redundancy {
 }
 
 pub use sections::key_check;
+
+/// `redundancy.store`: where it is decided which node holds a lease. The fences are in PostgreSQL whichever it is.
+#[derive(Debug, Clone)]
+pub enum Leases {
+    /// A row for each lease.
+    Postgres,
+    /// One advisory lock for the whole plant.
+    PostgresLock {
+        /// The lock's number: another one for each plant of a database.
+        key: i64,
+    },
+    /// A key for each lease, in a bucket of NATS.
+    Nats {
+        /// Where NATS is; its URL begins with `nats://` or `tls://`.
+        bus: Bus,
+        /// The bucket's name.
+        bucket: String,
+    },
+}
+
+/// `[bus.NAME]`: one message broker.
+#[derive(Clone)]
+pub struct Bus {
+    /// Its name.
+    pub name: String,
+    /// Its URL, or those of a cluster with commas between them; they may have passwords in them.
+    pub url: String,
+    /// User name and password, where it wants them.
+    pub login: Option<(String, String)>,
+    /// A file with a JWT and its key, where it wants those.
+    pub creds_file: Option<PathBuf>,
+    /// A file with the certificates (PEM) that may have signed its own, beside those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl Bus {
+    /// The URL of each server.
+    pub fn servers(&self) -> impl Iterator<Item = &str> {
+        self.url.split(',').map(str::trim)
+    }
+
+    /// The URL as it may be shown.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        bus::shown(&self.url)
+    }
+}
+
+/// Shows no password.
+impl fmt::Debug for Bus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Bus");
+        shown.field("name", &self.name).field("url", &self.shown());
+        shown.field("user", &self.login.as_ref().map(|(name, _)| name)).finish_non_exhaustive()
+    }
+}
 
 /// The lease of an active-standby pair, and the name that people move it by.
 pub const PAIR: &str = "node";

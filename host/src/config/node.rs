@@ -1,11 +1,10 @@
-//! `[plant]`, `[serve]` and `[redundancy]`: what the plant is called, how its nodes are reached, and whether there are several.
+//! `[plant]` and `[serve]`: what the plant is called, and how its nodes are reached.
 
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use super::raw::Section;
-use super::{OnDemotion, PAIR, Plant, Redundancy, Scope, Serve, Store};
+use super::{Plant, Serve};
 
 const ZONES: &str = "/usr/share/zoneinfo";
 
@@ -87,55 +86,4 @@ pub(super) fn serve(root: &Section<'_>) -> Option<Serve> {
     }
     section.finish();
     Some(serve)
-}
-
-pub(super) fn redundancy(root: &Section<'_>, store: Option<&Store>, serve: Option<&Serve>) -> Option<Redundancy> {
-    let section = root.section("redundancy")?;
-    let seconds =
-        section.whole("lease_seconds", 2..=3600, "use a whole number of seconds from 2 to 3600; 10 is the default");
-    if matches!(store, Some(Store::Sqlite { .. })) {
-        section.wrong_here(
-            "redundancy needs PostgreSQL and store.url is SQLite, which only one node can use: \
-             set store.url to postgres://…, or remove [redundancy]",
-        );
-    }
-    let secret_is_named = root.section("serve").is_some_and(|serve| serve.has("secret_key_env"));
-    if serve.is_some() && !secret_is_named {
-        section.wrong_here(
-            "redundancy needs a key that all nodes share and serve.secret_key_env is missing: \
-             name there the environment variable that holds it",
-        );
-    }
-    only_yet(&section, "store", "postgres", &["postgres-lock", "nats"]);
-    let scope = section.choice("scope", &[("role", Scope::Role), ("node", Scope::Node)]).unwrap_or(Scope::Role);
-    let demotions = [("standby", OnDemotion::Standby), ("exit", OnDemotion::Exit)];
-    let on_demotion = section.choice("on_demotion", &demotions).unwrap_or(OnDemotion::Standby);
-    if scope == Scope::Node && root.section("roles").is_some_and(|roles| roles.has(PAIR)) {
-        section.wrong(
-            "scope",
-            format!("is \"node\", which makes `{PAIR}` the lease of the pair: call the role [roles.{PAIR}] otherwise"),
-        );
-    }
-    let _ = section.whole("lock_key", 0..=i64::MAX as u64, "use a whole number of up to 63 bits");
-    for key in ["bus", "bucket"] {
-        let _ = section.text(key);
-    }
-    for key in ["lock_key", "bus", "bucket"] {
-        if section.has(key) {
-            section.doubtful(key, "has no effect with redundancy.store = \"postgres\"");
-        }
-    }
-    section.finish();
-    Some(Redundancy { lease: Duration::from_secs(seconds.unwrap_or(10)), scope, on_demotion })
-}
-
-/// A key with one value that this version does and others that it refuses.
-fn only_yet(section: &Section<'_>, key: &'static str, does: &str, not_yet: &[&str]) {
-    match section.text(key) {
-        Some(seen) if not_yet.contains(&seen) => {
-            section.wrong(key, format!("is {seen:?}, which is not in this version: use {does:?} or leave it out"));
-        }
-        Some(seen) if seen != does => section.wrong(key, format!("is {seen:?}: use {does:?} or leave it out")),
-        _ => {}
-    }
 }

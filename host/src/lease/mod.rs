@@ -6,6 +6,8 @@
 mod apart;
 pub mod held;
 pub mod keeper;
+pub mod lock;
+pub mod nats;
 pub mod placement;
 pub mod postgres;
 mod session;

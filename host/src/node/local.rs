@@ -94,7 +94,7 @@ impl LocalView {
         if !now.held.contains(pair) {
             return HaRole::Standby;
         }
-        let barred = |key: &RoleKey| now.placed.iter().any(|placed| placed.key == *key && placed.barred.is_some());
+        let barred = |key: &RoleKey| now.placed(key).is_some_and(|placed| placed.barred.is_some());
         let begun = |report: &Report| matches!(report.state, State::Running | State::Backoff | State::Draining);
         let all = self.reports.all().values().all(|report| begun(report) || barred(&report.key));
         if all { HaRole::Active } else { HaRole::Promoting }

@@ -33,12 +33,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// Where it listens: the system's choice, where none was given.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.front.address().port()
-    }
-
     /// Ends it cleanly: roles are drained and their leases released, and the node leaves the plant. The HTTP side goes on, so that it can
     /// be asked meanwhile how far that is: it is for another boot in this process, or to be ended last.
     pub async fn end(self) -> Front {

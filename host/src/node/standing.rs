@@ -20,6 +20,8 @@ use crate::store::standing::{self, Facts, Proof};
 
 /// How often it is proved that this node could take over.
 const PROVE: Duration = Duration::from_secs(600);
+/// How soon it is tried again after it was found that it could not.
+const PROVE_AGAIN: Duration = Duration::from_secs(15);
 /// How often what it says is written again, and the others are looked at.
 const SAY: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -69,11 +71,18 @@ impl Standing {
         let proving = async {
             loop {
                 let found = self.prove().await;
-                if let Err(why_not) = &found {
-                    tracing::warn!("this node could not take over just now: {why_not}");
-                }
-                proof.send_replace(Some(found));
-                tokio::time::sleep(PROVE).await;
+                let pause = if found.is_ok() { PROVE } else { PROVE_AGAIN };
+                proof.send_if_modified(|before| {
+                    let news = before.as_ref() != Some(&found);
+                    if let (true, Err(why_not)) = (news, &found) {
+                        tracing::warn!("this node could not take over just now: {why_not}");
+                    }
+                    if news {
+                        *before = Some(found);
+                    }
+                    news
+                });
+                tokio::time::sleep(pause).await;
             }
         };
         let saying = async {
@@ -97,23 +106,27 @@ impl Standing {
         }
     }
 
+    /// A role that others may run and this node does not know.
+    async fn unknown_role(&self) -> Option<String> {
+        let mine: Vec<String> = self.config.roles.keys().map(ToString::to_string).collect();
+        let asking = standing::unknown_roles(&self.pool, &self.me, &mine, self.lease);
+        timeout(DEADLINE, asking).await.ok()?.unwrap_or_default().into_iter().next()
+    }
+
     /// Does what a takeover needs: every role's module was found good at the start, and every OPC UA server lets this node in.
     async fn prove(&self) -> Proof {
         if let Some(refused) = self.refused.first() {
             return Err(refused.clone());
+        }
+        if let Some(role) = self.unknown_role().await {
+            return Err(format!("other nodes run the role {role}, and this node's plant.toml has no section [roles.{role}]"));
         }
         if !self.opc.open_now().is_empty() {
             // It runs a role that uses them: nothing has to be proved, and a PLC may have no room for a second session.
             return Ok(());
         }
         for (name, connection) in &self.config.opc {
-            let trying = async {
-                connect::prepare(connection).await?;
-                let open = connect::open(&format!("{name} of a standby"), connection).await?;
-                open.close().await;
-                Ok::<(), connect::Refusal>(())
-            };
-            match timeout(TRY, trying).await {
+            match timeout(TRY, connect::reach(name, connection)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(refusal)) => return Err(format!("the OPC UA connection {name}: {refusal}")),
                 Err(_) => return Err(format!("the OPC UA connection {name} was not open within {} s", TRY.as_secs())),

@@ -56,6 +56,10 @@ pub enum Order {
     },
 }
 
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
 /// Who said it, and why.
 #[derive(Debug, Clone, Copy)]
 pub struct Author<'a> {
@@ -111,12 +115,13 @@ impl Order {
         }
     }
 
-    fn lasts(&self) -> Option<Duration> {
-        match self {
+    fn lasts_ms(&self) -> Option<i64> {
+        let lasts = match self {
             Self::Move { within, .. } => Some(*within),
             Self::Hold { at_most, .. } => *at_most,
             _ => None,
-        }
+        };
+        lasts.map(millis)
     }
 }
 
@@ -195,8 +200,7 @@ async fn live(connection: &mut PgConnection, node: &NodeName, lease: Duration) -
             EXISTS (SELECT FROM plant_drained_nodes d WHERE d.node = n.node) AS drained
        FROM plant_nodes n WHERE n.node = $1";
     known(connection, node).await?;
-    let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
-    let row = sqlx::query(LIVE).bind(node.as_str()).bind(lease_ms).fetch_one(connection).await?;
+    let row = sqlx::query(LIVE).bind(node.as_str()).bind(millis(lease)).fetch_one(connection).await?;
     if !row.try_get::<bool, _>("live")? {
         return refused(format!("node {node} does not say that it lives: start it first"));
     }
@@ -242,7 +246,6 @@ async fn write(connection: &mut PgConnection, order: &Order, author: Author<'_>)
         let row = "INSERT INTO plant_placements (role, partition) VALUES ($1, $2) ON CONFLICT DO NOTHING";
         sqlx::query(row).bind(key.role.as_str()).bind(&key.partition).execute(&mut *connection).await?;
     }
-    let lasts_ms = order.lasts().map(|lasts| i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX));
     let sql = match order {
         Order::Move { .. } => {
             "UPDATE plant_placements SET moved_to = $3, moved_at = clock_timestamp(),
@@ -267,7 +270,7 @@ async fn write(connection: &mut PgConnection, order: &Order, author: Author<'_>)
     let query = sqlx::query(sqlx::AssertSqlSafe(sql));
     let query =
         query.bind(order.key().map(|key| key.role.as_str())).bind(order.key().map(|key| key.partition.as_str()));
-    let query = query.bind(order.node().map(NodeName::as_str)).bind(lasts_ms).bind(author.why);
+    let query = query.bind(order.node().map(NodeName::as_str)).bind(order.lasts_ms()).bind(author.why);
     query.execute(connection).await.map(drop)
 }
 
@@ -278,7 +281,7 @@ async fn record(connection: &mut PgConnection, order: &Order, author: Author<'_>
     let query =
         query.bind(order.key().map(|key| key.role.as_str())).bind(order.key().map(|key| key.partition.as_str()));
     let query = query.bind(order.node().map(NodeName::as_str));
-    let query = query.bind(order.lasts().map(|lasts| i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX)));
+    let query = query.bind(order.lasts_ms());
     query.bind(author.why).execute(connection).await.map(drop)
 }
 

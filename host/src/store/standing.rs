@@ -67,3 +67,17 @@ pub async fn conflict(pool: &PgPool, me: &Holder, facts: &Facts, fresh: Duration
     }
     Ok(None)
 }
+
+/// Roles that other nodes of the plant may run and that are not among `mine`: this node could not take those over.
+///
+/// # Errors
+/// When the database does not answer, or has not this table.
+pub async fn unknown_roles(pool: &PgPool, me: &Holder, mine: &[String], fresh: Duration) -> Result<Vec<String>, sqlx::Error> {
+    const OTHERS: &str = "
+        SELECT DISTINCT r.role FROM plant_role_reports r JOIN plant_nodes n ON n.node = r.node AND n.boot_id = r.boot_id
+         WHERE r.node <> $1 AND n.heartbeat_at > clock_timestamp() - $2 * interval '1 millisecond'
+           AND NOT EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = n.boot_id) AND r.role <> ALL ($3)
+         ORDER BY r.role";
+    let fresh_ms = i64::try_from(fresh.as_millis()).unwrap_or(i64::MAX);
+    sqlx::query_scalar(OTHERS).bind(me.node.as_str()).bind(fresh_ms).bind(mine).fetch_all(pool).await
+}

@@ -126,16 +126,11 @@ async fn restart(shared: &Arc<Shared>, held: &Held) -> Result<Held, RestartError
 
 /// Lets go of everything that nobody has let go of before, and leaves. A role's end is unclean: whoever ran it did not say how it ended.
 async fn give_back_all(shared: &Arc<Shared>) {
-    let (pair, roles): (Vec<Held>, Vec<Held>) = {
-        let held = shared.state().held.values().map(HeldControl::held).collect::<Vec<_>>();
-        held.into_iter().partition(|held| shared.pair.as_ref() == Some(held.key()))
-    };
-    for held in roles {
-        release(shared, &held, false, Cause::Release, None).await;
-    }
-    // Nothing runs under the pair's lease but the roles.
-    for held in pair {
-        release(shared, &held, true, Cause::Release, None).await;
+    let mut rest: Vec<Held> = shared.state().held.values().map(HeldControl::held).collect();
+    // The pair's lease goes last, and clean: nothing runs under it but the roles.
+    rest.sort_by_key(|held| shared.is_pair(held.key()));
+    for held in rest {
+        release(shared, &held, shared.is_pair(held.key()), Cause::Release, None).await;
     }
     if let Err(error) = shared.store.leave().await {
         shared.failed(&error);

@@ -105,7 +105,7 @@ fn wanted(shared: &Shared) -> (Vec<RoleKey>, Duration) {
     let wanted = match &shared.pair {
         Some(pair) if !state.held.contains_key(pair) => [pair].into_iter().filter(free).cloned().collect(),
         // What was drained for the pair's lease to go is not taken again.
-        Some(pair) if state.barred.contains(pair) => Vec::new(),
+        Some(pair) if shared.is_barred(pair) => Vec::new(),
         _ => shared.roles.iter().filter(free).cloned().collect(),
     };
     (wanted, cooled.map_or(shared.period(), |cooled| cooled.min(shared.period())))

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::commands::release;
 use super::state::Shared;
-use crate::identity::RoleKey;
-use crate::lease::placement::{Bar, Placed};
+use crate::lease::placement::Bar;
 use crate::lease::{Cause, Held, HeldControl, LeaseError};
 
 /// Asks what people want, and begins to drain what runs here against it. A drained role is released by whoever runs it.
@@ -23,7 +22,7 @@ pub(super) async fn place(shared: &Arc<Shared>) -> Result<(), LeaseError> {
 }
 
 async fn give_up(shared: &Arc<Shared>, held: &Held, bar: Bar) {
-    if shared.pair.as_ref() != Some(held.key()) {
+    if !shared.is_pair(held.key()) {
         return drain(held, bar);
     }
     // The pair's lease goes last: whoever has it may run every role.
@@ -42,9 +41,4 @@ fn drain(held: &Held, bar: Bar) {
         tracing::info!(role = %held.key(), epoch = %held.epoch(), "the role is given up: {bar}");
         held.drain(Cause::Move);
     }
-}
-
-/// The roles that had better stay where they are, and those that just began to.
-pub(super) fn flapping(placed: &[Placed]) -> impl Iterator<Item = &RoleKey> {
-    placed.iter().filter(|placed| placed.is_flapping()).map(|placed| &placed.key)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{Settings, commands, placing};
+use super::{Settings, commands};
 use crate::clock::{BootInstant, wall_nanos};
 use crate::identity::{Holder, RoleKey};
 use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseStore, Placed, Seen};
@@ -45,6 +45,14 @@ pub struct Snapshot {
     pub dead: Option<String>,
 }
 
+impl Snapshot {
+    /// What people want of a role, once that is known.
+    #[must_use]
+    pub fn placed(&self, key: &RoleKey) -> Option<&Placed> {
+        self.placed.iter().find(|placed| placed.key == *key)
+    }
+}
+
 /// A lease as it was seen, and since when it has not changed.
 #[derive(Debug, Clone)]
 pub(super) struct Unchanged {
@@ -60,8 +68,6 @@ pub(super) struct State {
     pub(super) cooling: BTreeMap<RoleKey, BootInstant>,
     /// Being released or restarted: not competed for meanwhile.
     pub(super) busy: BTreeSet<RoleKey>,
-    /// What people do not want here.
-    pub(super) barred: BTreeSet<RoleKey>,
 }
 
 pub(super) struct Shared {
@@ -113,6 +119,16 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this is the pair's lease, which is no role's.
+    pub(super) fn is_pair(&self, key: &RoleKey) -> bool {
+        self.pair.as_ref() == Some(key)
+    }
+
+    /// Whether people do not want the role here, as far as this node knows.
+    pub(super) fn is_barred(&self, key: &RoleKey) -> bool {
+        self.snapshot.borrow().placed(key).is_some_and(|placed| placed.barred.is_some())
+    }
+
     /// Every lease that this node may hold.
     pub(super) fn all_keys(&self) -> Vec<RoleKey> {
         self.roles.iter().chain(&self.pair).cloned().collect()
@@ -155,7 +171,7 @@ impl Shared {
             self.snapshot.send_modify(|now| now.takeovers += 1);
         }
         let held = self.hold(&grant);
-        if self.pair.as_ref() == Some(&grant.key) {
+        if self.is_pair(&grant.key) {
             // Nothing runs under it but the roles, which are taken next.
             return;
         }
@@ -182,7 +198,7 @@ impl Shared {
             self.snapshot.send_modify(|now| now.demotions += 1);
             self.show();
             self.look_again.notify_one();
-            if self.pair.as_ref() == Some(lost.key()) {
+            if self.is_pair(lost.key()) {
                 self.end_all("the pair's lease is lost");
             }
         }
@@ -200,11 +216,9 @@ impl Shared {
 
     /// Notes what people want, and says of a role that has begun to flap that it stays where it is.
     pub(super) fn placed(&self, placed: &[Placed]) {
-        let barred = placed.iter().filter(|placed| placed.barred.is_some()).map(|placed| placed.key.clone());
-        self.state().barred = barred.collect();
         self.snapshot.send_if_modified(|now| {
-            let before: BTreeSet<&RoleKey> = placing::flapping(&now.placed).collect();
-            for key in placing::flapping(placed).filter(|key| !before.contains(key)) {
+            let was = |key: &RoleKey| now.placed(key).is_some_and(Placed::is_flapping);
+            for Placed { key, .. } in placed.iter().filter(|placed| placed.is_flapping() && !was(&placed.key)) {
                 tracing::warn!(role = %key, "it changes hands again and again: it stays where it is until that ends");
             }
             let news = now.placed != placed;

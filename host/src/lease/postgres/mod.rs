@@ -59,8 +59,30 @@ pub struct PostgresStore {
 }
 
 /// The longest that a statement on a lease may take: well inside the quarter of a lease that is left after the self-fence.
-fn deadline(lease: Option<Duration>) -> Duration {
+pub(super) fn deadline(lease: Option<Duration>) -> Duration {
     lease.map_or(Duration::from_secs(5), |lease| (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(2)))
+}
+
+/// The plant's servers, as a lease store connects to them: named after this boot, and bounded by the lease.
+pub(super) fn servers(
+    store: &config::Store,
+    me: &Holder,
+    lease: Option<Duration>,
+) -> Result<Vec<PgConnectOptions>, StoreError> {
+    let config::Store::Postgres { urls, .. } = store else {
+        return Err(StoreError::Configuration(
+            "leases need PostgreSQL: give `store.url` as postgres://…, or leave out [redundancy]".to_owned(),
+        ));
+    };
+    let at_most = deadline(lease);
+    let bounds = Bounds { statement: at_most, lock: at_most, ..Bounds::within_lease(lease) };
+    // The boot first: the server cuts names at 63 bytes.
+    let name = format!("{}:{}", me.boot, me.node);
+    let told = |server: PgConnectOptions| {
+        // A waiter must see what was committed while it waited, whatever the database's default is.
+        server.application_name(&name).options([("default_transaction_isolation", "read committed")])
+    };
+    Ok(session::options(urls, &bounds)?.into_iter().map(told).collect())
 }
 
 impl PostgresStore {
@@ -69,19 +91,8 @@ impl PostgresStore {
     /// # Errors
     /// [`StoreError::Configuration`] when a URL can not be read.
     pub fn new(store: &config::Store, me: Me, lease: Option<Duration>) -> Result<Self, StoreError> {
-        let config::Store::Postgres { urls, .. } = store else {
-            return Err(StoreError::Configuration(
-                "leases need PostgreSQL: give `store.url` as postgres://…, or leave out [redundancy]".to_owned(),
-            ));
-        };
         let at_most = deadline(lease);
-        let bounds = Bounds { statement: at_most, lock: at_most, ..Bounds::within_lease(lease) };
-        let name = format!("{}:{}", me.holder.boot, me.holder.node);
-        let told = |server: PgConnectOptions| {
-            // A waiter must see what was committed while it waited, whatever the database's default is.
-            server.application_name(&name).options([("default_transaction_isolation", "read committed")])
-        };
-        let servers: Vec<PgConnectOptions> = session::options(urls, &bounds)?.into_iter().map(told).collect();
+        let servers = servers(store, &me.holder, lease)?;
         // Opening a connection takes several round trips.
         let with_opening = at_most.saturating_mul(2);
         let node = me.holder.node.clone();
@@ -117,7 +128,26 @@ impl PostgresStore {
         i64::try_from(issued.get(key).copied().unwrap_or(0)).unwrap_or(i64::MAX)
     }
 
-    fn note(&self, key: &RoleKey, epoch: Epoch) {
+    /// What the lease of one role is now; free where it was never held.
+    pub(super) async fn row(&self, key: &RoleKey) -> Result<Seen, LeaseError> {
+        let seen = self.observe(std::slice::from_ref(key)).await?.into_iter().next();
+        Ok(seen.unwrap_or_else(|| Seen {
+            key: key.clone(),
+            holder: None,
+            epoch: Epoch { timeline: 0, number: 0 },
+            renewed_at_us: 0,
+            expires_in_ms: 0,
+            is_dead: false,
+        }))
+    }
+
+    /// Whether people do not want the role on this node. A store that has something to take before the row asks first.
+    pub(super) async fn is_barred(&self, key: &RoleKey) -> Result<bool, LeaseError> {
+        Ok(self.placements(std::slice::from_ref(key)).await?.iter().any(|placed| placed.barred.is_some()))
+    }
+
+    /// Notes an epoch's number: none that this store is granted later is as low.
+    pub(super) fn note(&self, key: &RoleKey, epoch: Epoch) {
         let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
         let highest = issued.entry(key.clone()).or_default();
         *highest = epoch.number.max(*highest);

@@ -7,6 +7,7 @@ mod connections;
 mod decode;
 mod encode;
 mod kind;
+mod notes;
 mod plan;
 mod transaction;
 
@@ -20,6 +21,7 @@ use super::error::StoreError;
 use super::{Bounds, Database, DbError, Options, Transaction, session};
 use crate::lease::Held;
 use connections::{Connections, Lent};
+use notes::Notes;
 use plan::Plans;
 use transaction::PostgresTransaction;
 
@@ -32,6 +34,7 @@ struct Shared {
     connections: Connections,
     bounds: Bounds,
     plans: Plans,
+    notes: Notes,
 }
 
 impl PostgresDatabase {
@@ -43,7 +46,7 @@ impl PostgresDatabase {
     pub fn new(urls: &[String], bounds: Bounds) -> Result<Self, StoreError> {
         let servers = session::options(urls, &bounds)?;
         let connections = Connections::new(servers, bounds.transactions);
-        Ok(Self(Arc::new(Shared { connections, bounds, plans: Plans::default() })))
+        Ok(Self(Arc::new(Shared { connections, bounds, plans: Plans::default(), notes: Notes::default() })))
     }
 
     /// Connects, so that what is wrong is known before the first transaction, and that one need not wait.

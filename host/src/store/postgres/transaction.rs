@@ -1,7 +1,7 @@
 //! One open transaction, and its two ends: the fenced COMMIT, and the rollback of one that was dropped.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::TryStreamExt;
@@ -42,6 +42,8 @@ pub(super) struct PostgresTransaction {
     options: Options,
     micros: i64,
     state: State,
+    changed: bool,
+    books: bool,
     // `None` only after its end.
     lent: Option<(Lent, OwnedSemaphorePermit)>,
 }
@@ -55,7 +57,16 @@ impl PostgresTransaction {
         permit: OwnedSemaphorePermit,
         micros: i64,
     ) -> Self {
-        Self { shared, held, options, micros, state: State::Open, lent: Some((lent, permit)) }
+        Self {
+            shared,
+            held,
+            options,
+            micros,
+            state: State::Open,
+            changed: false,
+            books: false,
+            lent: Some((lent, permit)),
+        }
     }
 
     /// The way in for every call: the lease holds, and nothing has failed before.
@@ -311,7 +322,10 @@ impl Transaction for PostgresTransaction {
             let limit = self.enter()?;
             let connection = Self::connection(&mut self.lent)?;
             let answer = timeout(limit, run_statement(connection, &self.shared, statement)).await;
-            affected.push(self.leave(answer)?);
+            let rows = self.leave(answer)?;
+            self.changed |= rows > 0;
+            self.books |= rows > 0 && statement.sql.starts_with("INSERT INTO bookings");
+            affected.push(rows);
         }
         Ok(affected)
     }
@@ -321,7 +335,10 @@ impl Transaction for PostgresTransaction {
         let Some((mut lent, permit)) = self.lent.take() else {
             return Err(mistake(FAILED_TRANSACTION, "the transaction has ended"));
         };
-        let message = commit_message(&self.held, self.options, self.micros, lent.session.schema.as_deref());
+        let (key, epoch, now) = (self.held.key(), self.held.epoch(), Instant::now());
+        let noted = self.changed && self.shared.notes.due(key, epoch, self.books, now);
+        let note = noted.then_some(self.books);
+        let message = commit_message(&self.held, self.options, self.micros, lent.session.schema.as_deref(), note);
         let message = match message {
             Ok(message) => message,
             Err(error) => {
@@ -332,6 +349,9 @@ impl Transaction for PostgresTransaction {
         let sending = sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut lent.session.connection);
         match timeout(limit, sending).await {
             Ok(Ok(_)) => {
+                if noted {
+                    self.shared.notes.committed(key, epoch, self.books, now);
+                }
                 self.shared.connections.give_back(lent);
                 Ok(())
             }
@@ -350,7 +370,14 @@ impl Transaction for PostgresTransaction {
 
 /// The check of the fence and the COMMIT, in one message. An error in it ends it, so that COMMIT is reached only if the transaction
 /// is sound and the fence holds. The division proves that the transaction is the one that was begun: outside it `now()` is another.
-fn commit_message(held: &Held, options: Options, micros: i64, schema: Option<&str>) -> Result<String, DbError> {
+/// With `note` the commit leaves a note of itself, and whether it books: before the fence, which stays the last statement.
+fn commit_message(
+    held: &Held,
+    options: Options,
+    micros: i64,
+    schema: Option<&str>,
+    note: Option<bool>,
+) -> Result<String, DbError> {
     let proof = format!("1 / (now() = 'epoch'::timestamptz + {micros} * interval '1 microsecond')::integer");
     if options.read_only {
         return Ok(format!("SELECT {proof}; COMMIT"));
@@ -359,12 +386,12 @@ fn commit_message(held: &Held, options: Options, micros: i64, schema: Option<&st
         return Err(DbError::Unavailable("the database has no plant_fence: run `host migrate`".to_owned()));
     };
     let (key, epoch, boot) = (held.key(), held.epoch(), held.holder().boot);
+    let (role, partition) = (literal(key.role.as_str()), literal(&key.partition));
+    let note = note
+        .map_or_else(String::new, |books| format!("SELECT {schema}.plant_note_commit({role}, {partition}, {books}); "));
     Ok(format!(
-        "SELECT {schema}.plant_fence({}, {}, {}, {}, '{boot}'), {proof}; COMMIT",
-        literal(key.role.as_str()),
-        literal(&key.partition),
-        epoch.timeline,
-        epoch.number,
+        "{note}SELECT {schema}.plant_fence({role}, {partition}, {}, {}, '{boot}'), {proof}; COMMIT",
+        epoch.timeline, epoch.number,
     ))
 }
 

@@ -23,6 +23,16 @@ pub struct TakeoverRow {
     pub cause: String,
     /// When, microseconds since the Unix epoch.
     pub taken_at: i64,
+    /// The lease's length, milliseconds; `None` where it never expires.
+    pub lease_ms: Option<i64>,
+    /// The last commit before it that was noted, microseconds since the Unix epoch.
+    pub last_commit_at: Option<i64>,
+    /// The new holder's first commit, microseconds since the Unix epoch.
+    pub first_commit_at: Option<i64>,
+    /// Units in the new holder's first commit that booked any.
+    pub owed: Option<i64>,
+    /// When that was, microseconds since the Unix epoch.
+    pub owed_booked_at: Option<i64>,
 }
 
 /// The newest, at most `limit`, newest first.
@@ -34,9 +44,14 @@ pub async fn takeovers(pool: &Pool, limit: i64) -> Result<Vec<TakeoverRow>, sqlx
         pool,
         TakeoverRow,
         postgres: "SELECT role, partition, from_node, to_node, from_epoch, to_epoch, cause,
-                          (extract(epoch FROM taken_at) * 1000000)::bigint AS taken_at
+                          (extract(epoch FROM taken_at) * 1000000)::bigint AS taken_at, lease_ms,
+                          (extract(epoch FROM last_commit_at) * 1000000)::bigint AS last_commit_at,
+                          (extract(epoch FROM first_commit_at) * 1000000)::bigint AS first_commit_at,
+                          owed::bigint AS owed,
+                          (extract(epoch FROM owed_booked_at) * 1000000)::bigint AS owed_booked_at
                    FROM plant_takeovers ORDER BY id DESC LIMIT $1",
-        sqlite: "SELECT role, partition, from_node, to_node, from_epoch, to_epoch, cause, taken_at
+        sqlite: "SELECT role, partition, from_node, to_node, from_epoch, to_epoch, cause, taken_at,
+                        lease_ms, last_commit_at, first_commit_at, owed, owed_booked_at
                  FROM plant_takeovers ORDER BY id DESC LIMIT $1",
         limit,
     )
