@@ -34,6 +34,7 @@ impl Node {
             .args(["run", "--config", "plant.toml", "--node", name, "--api-port", &port.to_string()])
             .args(arguments);
         in_environment(&mut command)?;
+        command.env("HOST_STATE", plant.join("state"));
         command.current_dir(plant).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let process = command.spawn().with_context(|| format!("cannot start node {name}"))?;
         Ok(Self { name: name.to_owned(), port, log, process })
@@ -202,7 +203,7 @@ pub struct Said {
 /// When the host was not built, or does not end within two minutes; what it has said is in the error.
 pub fn host(plant: &Path, arguments: &[&str]) -> anyhow::Result<Said> {
     let mut command = bound_to_this_thread("KILL", host_binary()?);
-    command.args(arguments).current_dir(plant).stdin(Stdio::null());
+    command.args(arguments).current_dir(plant).stdin(Stdio::null()).env("HOST_STATE", plant.join("state"));
     in_environment(&mut command)?;
     let [mut output, mut errors] = [tempfile::tempfile()?, tempfile::tempfile()?];
     let mut process = command.stdout(output.try_clone()?).stderr(errors.try_clone()?).spawn()?;

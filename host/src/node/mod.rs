@@ -2,6 +2,7 @@
 //!
 //! Each part knows nothing of the others but a trait or a channel; this is the one place that knows them all.
 
+mod boots;
 mod http;
 mod leases;
 mod local;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::lease::keeper::KeeperHandle;
 use crate::role::supervisor::Supervisor;
 
+pub use boots::Boots;
 pub use http::Front;
 pub use modules::{Modules, Places};
 pub use start::{Ended, Settings, StartError, start};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::boots::Boots;
 use super::local::LocalView;
 use super::modules::{Modules, Places};
 use super::standing::{Standing, facts};
@@ -58,6 +59,8 @@ pub struct Settings {
     pub node: NodeName,
     /// Where modules come from.
     pub places: Places,
+    /// The earlier boots of its name on this box.
+    pub boots: Arc<Boots>,
 }
 
 /// Starts a node, behind the HTTP side of an earlier boot where there was one. Waits for a database that does not answer yet: two PCs and their database may all have lost their power.
@@ -65,7 +68,7 @@ pub struct Settings {
 /// # Errors
 /// [`StartError`]; one sentence each.
 pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, StartError> {
-    let Settings { config, node, places } = settings;
+    let Settings { config, node, places, boots } = settings;
     let config = Arc::new(config);
     let me = Holder { node, boot: BootId::random() };
     let mut front = match front {
@@ -84,7 +87,9 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let database = store::open(&config.store, Bounds::within_lease(leases::lease(&config))).map_err(store_error)?;
     let hash = |(role, runnable): (&RoleName, &Arc<Runnable>)| (role.clone(), runnable.module().sha256.clone());
     let modules = runnables.iter().map(hash).collect();
-    let lease_store = leases::store(&config, Me { holder: me.clone(), address: address.clone(), modules }, &pool);
+    boots.begin(me.boot);
+    let of_me = Me { holder: me.clone(), address: address.clone(), modules, gone: boots.gone() };
+    let lease_store = leases::store(&config, of_me, &pool);
     let opc = Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current()));
     let standing = standing(&config, &me, &address, &pool, &opc, &refused).await?;
     let reports = Reports::default();

@@ -317,7 +317,7 @@ async fn a_node_without_redundancy_ends_everything_when_another_has_its_database
     let ground = Ground::new().await;
     let holder = Holder { node: "a".parse().unwrap(), boot: BootId::random() };
     let store = host::config::Store::Postgres { urls: vec![ground.server.url()], migrate_url: None };
-    let me = Me { holder: holder.clone(), address: "http://plant-a:8080".to_owned(), modules: BTreeMap::new() };
+    let me = Me { holder: holder.clone(), address: "http://plant-a:8080".to_owned(), modules: BTreeMap::new(), gone: Vec::new() };
     let mut a = Keeper::with(Arc::new(SinglePostgres::new(&store, me).unwrap()), holder);
     let held = a.held().await;
     assert_eq!(held.deadline(), BootInstant::NEVER);

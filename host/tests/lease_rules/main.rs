@@ -8,6 +8,8 @@ mod acquire;
 #[cfg(test)]
 mod apart;
 #[cfg(test)]
+mod backends;
+#[cfg(test)]
 mod commit;
 #[cfg(test)]
 mod ground;
