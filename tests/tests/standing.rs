@@ -61,7 +61,8 @@ fn a_standby_says_that_it_could_take_over_or_why_not() -> anyhow::Result<()> {
     let b = plant.node("b")?;
     wait_until("both nodes say why the second could not take over", Duration::from_secs(60), || {
         let (by_a, by_b) = (node(&a, "b")?, node(&b, "b")?);
-        let is_said = |of: &Value| text(of, "why_not").starts_with("the OPC UA connection line: opc.tcp://127.0.0.1:9/plant");
+        let is_said =
+            |of: &Value| text(of, "why_not").starts_with("the OPC UA connection line: opc.tcp://127.0.0.1:9/plant");
         Ok(by_a["could_take_over"] == json!(false) && is_said(&by_a) && is_said(&by_b))
     })
     .with_context(|| format!("{:?}", node(&a, "b")))?;
@@ -98,7 +99,11 @@ fn nodes_with_other_keys_or_one_address_are_refused_by_name() -> anyhow::Result<
     let address = "node a says that it is reached at http://plant-a:8080, and so does this node b";
     ends("b", &["--advertise", "http://plant-a:8080"], address)?;
     edit(&plant, "secret_key_env = \"PLANT_SECRET\"", "secret_key_env = \"OTHER_SECRET\"")?;
-    ends("c", &[], "node a has another key than this node c: give both the same in the variable that serve.secret_key_env names")?;
+    ends(
+        "c",
+        &[],
+        "node a has another key than this node c: give both the same in the variable that serve.secret_key_env names",
+    )?;
     // The first goes on.
     wait_until_reading(&a, "a")?;
     Ok(())

@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use harness::node::{Said, host};
 use anyhow::Context;
+use harness::node::{Said, host};
 use harness::plant::{head, line, text, wait_until_reading};
 use harness::process::{free_port, wait_until};
 use harness::{Node, Plant, Postgres};

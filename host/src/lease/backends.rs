@@ -40,7 +40,8 @@ mod tests {
     #[test]
     fn a_name_fits_the_server_and_begins_with_the_boot() {
         let boot = BootId::random();
-        let key = |role: &str, partition: &str| RoleKey { role: role.parse().unwrap(), partition: partition.to_owned() };
+        let key =
+            |role: &str, partition: &str| RoleKey { role: role.parse().unwrap(), partition: partition.to_owned() };
         assert_eq!(name(boot, &key("reader", "")), format!("{boot}:reader/"));
         assert_eq!(name(boot, &key("reader", "Zürich 1")), format!("{boot}:reader/Z_rich_1"));
         let long = name(boot, &key(&"r".repeat(63), "line"));

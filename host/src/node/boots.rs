@@ -49,7 +49,9 @@ impl Boots {
             Ok(None) => none,
             Err(error) => {
                 let path = path.display();
-                tracing::warn!("{path} cannot be used ({error}): after a crash this node waits for its old lease; `--state` names another directory");
+                tracing::warn!(
+                    "{path} cannot be used ({error}): after a crash this node waits for its old lease; `--state` names another directory"
+                );
                 none
             }
         }

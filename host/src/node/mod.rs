@@ -6,6 +6,7 @@ mod boots;
 mod http;
 mod leases;
 mod local;
+mod metrics;
 mod modules;
 mod standing;
 mod start;

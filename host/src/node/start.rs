@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::boots::Boots;
 use super::local::LocalView;
+use super::metrics::{self as measure, LeaseMetrics};
 use super::modules::{Modules, Places};
 use super::standing::{Standing, facts};
 use super::{Front, Node, leases};
@@ -96,9 +97,12 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let keys = keys(&config, &runnables, &reports);
     let store = lease_store.map_err(store_error)?;
     let pair = pair(&config)?;
+    let all_keys = keys.iter().chain(&pair).cloned().collect();
     let (keeper, granted) = keeper::start(keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone() })
         .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
+    let measured = LeaseMetrics { keys: all_keys, leases: keeper.snapshot(), database: database.clone() };
+    measure::register(&metrics, measured);
     let means = Means {
         keeper: Arc::new(leases::Leases(keeper.clone())),
         database,
@@ -112,6 +116,9 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
         .map_err(|error| StartError::Failed(format!("no threads for the guests: {error}")))?;
 
     let stop = CancellationToken::new();
+    if let (Some(_), Pool::Postgres(pool)) = (leases::lease(&config), &pool) {
+        tokio::spawn(measure::measure(pool.clone(), me.clone(), metrics.clone(), stop.clone()));
+    }
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
     let (proof, conflict) = stand(standing, &stop);
     let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), pair, opc, refused, proof };

@@ -23,8 +23,11 @@ fn sentence<T: std::fmt::Debug>(answer: Result<T, LeaseError>) -> String {
 fn single(ground: &Ground, name: &str) -> SinglePostgres {
     let holder = Holder { node: name.parse().unwrap(), boot: BootId::random() };
     let store = Store::Postgres { urls: vec![ground.server.url()], migrate_url: None };
-    SinglePostgres::new(&store, Me { holder, address: format!("http://plant-{name}:8080"), modules: BTreeMap::new(), gone: Vec::new() })
-        .unwrap()
+    SinglePostgres::new(
+        &store,
+        Me { holder, address: format!("http://plant-{name}:8080"), modules: BTreeMap::new(), gone: Vec::new() },
+    )
+    .unwrap()
 }
 
 #[tokio::test]

@@ -92,7 +92,10 @@ impl Ground {
     /// can be: what these tests are about is the fence alone.
     pub async fn working(&self, node: &Node, epoch: Epoch) -> Box<dyn Transaction> {
         let mut transaction = self.begin(node, epoch, Options::default()).await.unwrap();
-        transaction.execute(vec![statement("SELECT set_config('application_name', 'out of reach', true)")]).await.unwrap();
+        transaction
+            .execute(vec![statement("SELECT set_config('application_name', 'out of reach', true)")])
+            .await
+            .unwrap();
         assert_eq!(transaction.execute(vec![statement("INSERT INTO counts VALUES (1)")]).await.unwrap(), [1]);
         transaction
     }

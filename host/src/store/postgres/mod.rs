@@ -12,6 +12,7 @@ mod plan;
 mod transaction;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use sqlx::Row;
@@ -35,6 +36,7 @@ struct Shared {
     bounds: Bounds,
     plans: Plans,
     notes: Notes,
+    fence_refusals: AtomicU64,
 }
 
 impl PostgresDatabase {
@@ -46,7 +48,13 @@ impl PostgresDatabase {
     pub fn new(urls: &[String], bounds: Bounds) -> Result<Self, StoreError> {
         let servers = session::options(urls, &bounds)?;
         let connections = Connections::new(servers, bounds.transactions);
-        Ok(Self(Arc::new(Shared { connections, bounds, plans: Plans::default(), notes: Notes::default() })))
+        Ok(Self(Arc::new(Shared {
+            connections,
+            bounds,
+            plans: Plans::default(),
+            notes: Notes::default(),
+            fence_refusals: AtomicU64::new(0),
+        })))
     }
 
     /// Connects, so that what is wrong is known before the first transaction, and that one need not wait.
@@ -119,5 +127,9 @@ impl Database for PostgresDatabase {
             Err(_) => return Err(DbError::Unavailable("no connection was free in time".to_owned())),
         };
         Ok(Box::new(PostgresTransaction::new(self.0.clone(), held.clone(), options, lent, permit, micros)))
+    }
+
+    fn fence_refusals(&self) -> u64 {
+        self.0.fence_refusals.load(Ordering::Relaxed)
     }
 }
