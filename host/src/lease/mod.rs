@@ -5,6 +5,7 @@
 
 mod apart;
 pub(crate) mod backends;
+pub mod decisions;
 pub mod held;
 pub mod keeper;
 pub mod lock;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Settings, commands};
 use crate::clock::{BootInstant, wall_nanos};
 use crate::identity::{Holder, RoleKey};
+use crate::lease::decisions;
 use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseStore, Placed, Seen};
 
 /// What the keeper knows, for status and for whoever waits.
@@ -147,15 +148,10 @@ impl Shared {
         self.store.lease().map_or(Duration::from_secs(3), |lease| lease / 3)
     }
 
-    /// Until when a lease holds whose confirmation was asked for at `sent`.
-    pub(super) fn deadline(&self, sent: BootInstant) -> BootInstant {
-        self.store.lease().map_or(BootInstant::NEVER, |lease| sent + lease * 3 / 4)
-    }
-
     /// The proof for a lease that was granted; it is ended at its deadline, whatever the store does.
     pub(super) fn hold(self: &Arc<Self>, grant: &Grant) -> Held {
-        let effects_from = BootInstant::now() + grant.hold_back;
-        let deadline = self.deadline(grant.sent);
+        let effects_from = decisions::effects_from(BootInstant::now(), grant.hold_back);
+        let deadline = decisions::deadline(self.store.lease(), grant.sent);
         let (held, control) = Held::new(grant.key.clone(), self.me.clone(), grant.epoch, deadline, effects_from);
         {
             let mut state = self.state();
