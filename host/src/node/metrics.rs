@@ -19,6 +19,7 @@ use crate::api::Metrics;
 use crate::identity::{Holder, RoleKey};
 use crate::lease::keeper::Snapshot;
 use crate::store::Database;
+use crate::store::standing::Proof;
 use crate::store::queries::{Gap, gaps_since, newest_id};
 
 /// How often it is looked whether a takeover of this node has come to its first commit.
@@ -37,6 +38,8 @@ pub(super) struct LeaseMetrics {
     pub(super) keys: Vec<RoleKey>,
     pub(super) leases: watch::Receiver<Snapshot>,
     pub(super) database: Arc<dyn Database>,
+    /// Whether this node could take over, once it has tried.
+    pub(super) proof: watch::Receiver<Option<Proof>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -70,6 +73,12 @@ impl Collector for LeaseMetrics {
         // Where leases never expire there is nothing to say.
         for held in now.held.iter().filter(|_| now.lease.is_some()) {
             ConstGauge::new(held.remaining().as_secs_f64()).encode(left.encode_family(&labels(held.key()))?)?;
+        }
+        if let Some(proof) = &*self.proof.borrow() {
+            let help = "Whether this node could take a role over, by what it tried last";
+            let kind = ConstGauge::new(0_i64).metric_type();
+            let could = encoder.encode_descriptor("could_take_over", help, None, kind)?;
+            ConstGauge::new(i64::from(proof.is_ok())).encode(could)?;
         }
         let kind = ConstCounter::new(0_u64).metric_type();
         let mut taken = encoder.encode_descriptor("lease_transitions", "Leases that this node took", None, kind)?;

@@ -101,8 +101,7 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let (keeper, granted) = keeper::start(keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone() })
         .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
-    let measured = LeaseMetrics { keys: all_keys, leases: keeper.snapshot(), database: database.clone() };
-    measure::register(&metrics, measured);
+    let (leases_seen, refusing) = (keeper.snapshot(), database.clone());
     let means = Means {
         keeper: Arc::new(leases::Leases(keeper.clone())),
         database,
@@ -121,6 +120,8 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     }
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
     let (proof, conflict) = stand(standing, &stop);
+    let measured = LeaseMetrics { keys: all_keys, leases: leases_seen, database: refusing, proof: proof.clone() };
+    measure::register(&metrics, measured);
     let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), pair, opc, refused, proof };
     let ends_when_demoted = config.redundancy.as_ref().is_some_and(|r| r.on_demotion == OnDemotion::Exit);
     let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
