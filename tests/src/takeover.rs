@@ -1,12 +1,13 @@
 //! One takeover: the holder is ended in one of three ways, the standby reads on, and the old holder comes back as a standby.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
+use chrono::DateTime;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::plant::{books, role, total, wait_until_booked, wait_until_read, wait_until_reading};
+use crate::plant::{books, role, text, total, wait_until_booked, wait_until_read, wait_until_reading};
 use crate::process::wait_until;
 use crate::watch::Watch;
 use crate::{Node, Plant, Simulator};
@@ -29,6 +30,8 @@ pub struct Takeover {
     pub from_end: f64,
     /// The same from the holder's last renewal, as the standby knew it.
     pub from_last_renewal: f64,
+    /// From the holder's end until the first booking of the new holder was committed, by the database's clock, which is this box's.
+    pub until_booked: f64,
 }
 
 /// How many takeovers a series has: `PLANT_ROUNDS`, else so many.
@@ -52,7 +55,7 @@ pub fn take_over(
     let before = role(standby, "reader")?;
     let number = |of: &Value, key: &str| of.get(key).and_then(Value::as_f64).unwrap_or_default();
     let since_renewal = lease - number(&before, "expires_in_ms") / 1000.0;
-    let ended = Instant::now();
+    let (ended, ended_at) = (Instant::now(), SystemTime::now());
     match end {
         End::Killed => holder.signal(Signal::KILL)?,
         End::Stopped => holder.signal(Signal::TERM)?,
@@ -75,7 +78,25 @@ pub fn take_over(
         *holder = plant.node(holder.name())?;
         watch.started(holder);
     }
-    Ok(Takeover { from_end: from_end / lease, from_last_renewal: (from_end + since_renewal) / lease })
+    let until_booked = first_booking(standby)?.duration_since(ended_at).unwrap_or_default().as_secs_f64();
+    Ok(Takeover {
+        from_end: from_end / lease,
+        from_last_renewal: (from_end + since_renewal) / lease,
+        until_booked: until_booked / lease,
+    })
+}
+
+/// When the reader's holder committed its first booking.
+fn first_booking(holder: &Node) -> anyhow::Result<SystemTime> {
+    let mut at = None;
+    wait_until("the new holder has booked", Duration::from_secs(30), || {
+        let takeovers = holder.get("/api/takeovers")?;
+        let reader = takeovers.as_array().into_iter().flatten().find(|takeover| text(takeover, "role") == "reader");
+        let newest = reader.filter(|newest| text(newest, "to") == holder.name());
+        at = newest.and_then(|newest| DateTime::parse_from_rfc3339(text(newest, "owed_booked_at")).ok()).map(SystemTime::from);
+        Ok(at.is_some())
+    })?;
+    at.context("no booking")
 }
 
 /// A pair of nodes whose holder is ended so many times while the line goes on counting. In the end the books are what was made, no two
@@ -138,6 +159,21 @@ fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
 pub fn report(end: End, takeovers: &[Takeover], samples: usize) {
     println!("{end:?}: {} takeovers, {samples} samples of the nodes' instances; in leases:", takeovers.len());
     for takeover in takeovers {
-        println!("  {:.2} from the end, {:.2} from the last renewal", takeover.from_end, takeover.from_last_renewal);
+        let Takeover { from_end, from_last_renewal, until_booked } = takeover;
+        println!("  {from_end:.3} from the end, {from_last_renewal:.3} from the last renewal, {until_booked:.3} until the first booking");
     }
+    let mut booked: Vec<f64> = takeovers.iter().map(|takeover| takeover.until_booked).collect();
+    booked.sort_by(f64::total_cmp);
+    let at = |share: f64| quantile(&booked, share);
+    println!("{end:?}, until the first booking: p50 {:.4}, p90 {:.4}, max {:.4}", at(0.5), at(0.9), at(1.0));
+    if booked.len() >= 100 {
+        println!("{end:?}, until the first booking: p99 {:.4}", at(0.99));
+    }
+}
+
+/// The value below or at which this share of sorted values lies.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a small index")]
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
 }
