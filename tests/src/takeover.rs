@@ -87,13 +87,18 @@ pub fn take_over(
 }
 
 /// When the reader's holder committed its first booking.
-fn first_booking(holder: &Node) -> anyhow::Result<SystemTime> {
+///
+/// # Errors
+/// When it does not within half a minute.
+pub fn first_booking(holder: &Node) -> anyhow::Result<SystemTime> {
     let mut at = None;
     wait_until("the new holder has booked", Duration::from_secs(30), || {
         let takeovers = holder.get("/api/takeovers")?;
         let reader = takeovers.as_array().into_iter().flatten().find(|takeover| text(takeover, "role") == "reader");
         let newest = reader.filter(|newest| text(newest, "to") == holder.name());
-        at = newest.and_then(|newest| DateTime::parse_from_rfc3339(text(newest, "owed_booked_at")).ok()).map(SystemTime::from);
+        at = newest
+            .and_then(|newest| DateTime::parse_from_rfc3339(text(newest, "owed_booked_at")).ok())
+            .map(SystemTime::from);
         Ok(at.is_some())
     })?;
     at.context("no booking")
@@ -137,7 +142,7 @@ pub fn succession_checked(
     line.pause()?;
     wait_until_booked(&holder, &line.truth()?)?;
     epochs_only_grow(&holder, takeovers.len())?;
-    report(end, &takeovers, watch.end()?);
+    report(&format!("{end:?}"), &takeovers, watch.end()?);
     Ok(())
 }
 
@@ -156,24 +161,31 @@ fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
 }
 
 /// Prints what a series of takeovers took.
-pub fn report(end: End, takeovers: &[Takeover], samples: usize) {
-    println!("{end:?}: {} takeovers, {samples} samples of the nodes' instances; in leases:", takeovers.len());
+pub fn report(end: &str, takeovers: &[Takeover], samples: usize) {
+    println!("{end}: {} takeovers, {samples} samples of the nodes' instances; in leases:", takeovers.len());
     for takeover in takeovers {
         let Takeover { from_end, from_last_renewal, until_booked } = takeover;
-        println!("  {from_end:.3} from the end, {from_last_renewal:.3} from the last renewal, {until_booked:.3} until the first booking");
+        println!(
+            "  {from_end:.3} from the end, {from_last_renewal:.3} from the last renewal, {until_booked:.3} until the first booking"
+        );
     }
     let mut booked: Vec<f64> = takeovers.iter().map(|takeover| takeover.until_booked).collect();
     booked.sort_by(f64::total_cmp);
     let at = |share: f64| quantile(&booked, share);
-    println!("{end:?}, until the first booking: p50 {:.4}, p90 {:.4}, max {:.4}", at(0.5), at(0.9), at(1.0));
+    println!("{end}, until the first booking: p50 {:.4}, p90 {:.4}, max {:.4}", at(0.5), at(0.9), at(1.0));
     if booked.len() >= 100 {
-        println!("{end:?}, until the first booking: p99 {:.4}", at(0.99));
+        println!("{end}, until the first booking: p99 {:.4}", at(0.99));
     }
 }
 
 /// The value below or at which this share of sorted values lies.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a small index")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a small index"
+    )]
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
 }

@@ -29,7 +29,9 @@ fn a_frozen_holder_commits_nothing_after_it_wakes_and_the_books_are_what_was_mad
 fn fail_over(end: End, rounds: usize) -> anyhow::Result<()> {
     let database = Postgres::start()?;
     let line = Simulator::start(&["--speed", "20", "--paused"])?;
-    let others: String = (1..=4).map(|n| format!("\n[roles.other-{n}]\nmodule = \"probe\"\nconfig = {{ mode = \"count\" }}\n")).collect();
+    let others: String = (1..=4)
+        .map(|n| format!("\n[roles.other-{n}]\nmodule = \"probe\"\nconfig = {{ mode = \"count\" }}\n"))
+        .collect();
     let text = plant::head(&database.url(), &line.url(), "", Some(4)) + &others + &plant::line("");
     let plant = Plant::from_text(&text, 4)?;
     plant.with_module("probe", &probe()?)?;

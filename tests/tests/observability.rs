@@ -55,7 +55,8 @@ fn every_metric_that_the_rules_and_the_dashboard_ask_for_is_there() -> anyhow::R
     })
     .with_context(|| format!("{wanted:?}\n{:?}", a.text("/metrics")))?;
     let metrics = a.text("/metrics")?;
-    for line in ["host_lease_held{role=\"reader\",partition=\"\"} 1", "host_lease_transitions_total{cause=\"start\"} 1"] {
+    for line in ["host_lease_held{role=\"reader\",partition=\"\"} 1", "host_lease_transitions_total{cause=\"start\"} 1"]
+    {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
     Ok(())
