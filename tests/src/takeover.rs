@@ -26,12 +26,14 @@ pub enum End {
 /// One takeover, in leases.
 #[derive(Debug, Clone, Copy)]
 pub struct Takeover {
+    /// When the holder was ended.
+    pub ended_at: SystemTime,
     /// From the holder's end until the standby's instance ran.
     pub from_end: f64,
     /// The same from the holder's last renewal, as the standby knew it.
     pub from_last_renewal: f64,
     /// From the holder's end until the first booking of the new holder was committed, by the database's clock, which is this box's.
-    pub until_booked: f64,
+    pub until_booked: Option<f64>,
 }
 
 /// How many takeovers a series has: `PLANT_ROUNDS`, else so many.
@@ -78,19 +80,27 @@ pub fn take_over(
         *holder = plant.node(holder.name())?;
         watch.started(holder);
     }
-    let until_booked = first_booking(standby)?.duration_since(ended_at).unwrap_or_default().as_secs_f64();
     Ok(Takeover {
+        ended_at,
         from_end: from_end / lease,
         from_last_renewal: (from_end + since_renewal) / lease,
-        until_booked: until_booked / lease,
+        until_booked: None,
     })
 }
 
+impl Takeover {
+    /// The same, with what the plant's record says of the new holder's first booking.
+    ///
+    /// # Errors
+    /// When there is none within half a minute.
+    pub fn booked(self, holder: &Node, lease: Duration) -> anyhow::Result<Self> {
+        let took = first_booking(holder)?.duration_since(self.ended_at).unwrap_or_default();
+        Ok(Self { until_booked: Some(took.as_secs_f64() / lease.as_secs_f64()), ..self })
+    }
+}
+
 /// When the reader's holder committed its first booking.
-///
-/// # Errors
-/// When it does not within half a minute.
-pub fn first_booking(holder: &Node) -> anyhow::Result<SystemTime> {
+fn first_booking(holder: &Node) -> anyhow::Result<SystemTime> {
     let mut at = None;
     wait_until("the new holder has booked", Duration::from_secs(30), || {
         let takeovers = holder.get("/api/takeovers")?;
@@ -135,7 +145,8 @@ pub fn succession_checked(
     for _ in 0..times {
         let before = total(&books(&standby)?);
         wait_until("counts go on", Duration::from_secs(30), || Ok(total(&books(&standby)?) > before + 20))?;
-        takeovers.push(take_over(plant, end, &mut holder, &standby, &mut watch)?);
+        let takeover = take_over(plant, end, &mut holder, &standby, &mut watch)?;
+        takeovers.push(takeover.booked(&standby, plant.lease())?);
         check(&holder, &standby)?;
         std::mem::swap(&mut holder, &mut standby);
     }
@@ -164,12 +175,12 @@ fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
 pub fn report(end: &str, takeovers: &[Takeover], samples: usize) {
     println!("{end}: {} takeovers, {samples} samples of the nodes' instances; in leases:", takeovers.len());
     for takeover in takeovers {
-        let Takeover { from_end, from_last_renewal, until_booked } = takeover;
-        println!(
-            "  {from_end:.3} from the end, {from_last_renewal:.3} from the last renewal, {until_booked:.3} until the first booking"
-        );
+        println!("  {:.3} from the end, {:.3} from the last renewal", takeover.from_end, takeover.from_last_renewal);
     }
-    let mut booked: Vec<f64> = takeovers.iter().map(|takeover| takeover.until_booked).collect();
+    let mut booked: Vec<f64> = takeovers.iter().filter_map(|takeover| takeover.until_booked).collect();
+    if booked.is_empty() {
+        return;
+    }
     booked.sort_by(f64::total_cmp);
     let at = |share: f64| quantile(&booked, share);
     println!("{end}, until the first booking: p50 {:.4}, p90 {:.4}, max {:.4}", at(0.5), at(0.9), at(1.0));

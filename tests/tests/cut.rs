@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use harness::node::host;
 use harness::plant::{self, wait_until_booked, wait_until_read, wait_until_reading};
 use harness::process::wait_until;
-use harness::takeover::{Takeover, first_booking, report, rounds};
+use harness::takeover::{Takeover, report, rounds};
 use harness::{Namespace, Node, Plant, Postgres, Simulator};
 use serde_json::Value;
 
@@ -34,12 +34,13 @@ fn a_holder_whose_cable_is_pulled_is_succeeded_and_the_books_are_what_was_made()
         network.cut()?;
         wait_until_reading(&b, "b")?;
         let from_end = cut.elapsed().as_secs_f64();
-        let until_booked = first_booking(&b)?.duration_since(cut_at).unwrap_or_default().as_secs_f64();
-        takeovers.push(Takeover {
+        let takeover = Takeover {
+            ended_at: cut_at,
             from_end: from_end / lease,
             from_last_renewal: (from_end + lease - left / 1000.0) / lease,
-            until_booked: until_booked / lease,
-        });
+            until_booked: None,
+        };
+        takeovers.push(takeover.booked(&b, plant.lease())?);
         // It has stopped by itself long ago, and finds out who reads now.
         network.mend()?;
         wait_until("the node is back, as a standby", Duration::from_secs(60), || {
