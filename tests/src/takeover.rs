@@ -165,7 +165,8 @@ fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
         let epoch = |key: &str| takeover.get(key).and_then(Value::as_u64).unwrap_or(0);
         epochs.push((epoch("from_epoch"), epoch("to_epoch")));
     }
-    ensure!(epochs.len() > at_least, "each is recorded, and the start: {takeovers}");
+    // A node answers with the newest 200, of five roles.
+    ensure!(epochs.len() > at_least.min(30), "each is recorded, and the start: {takeovers}");
     ensure!(epochs.iter().all(|(from, to)| from < to), "{takeovers}");
     ensure!(epochs.iter().zip(epochs.iter().skip(1)).all(|(one, next)| one.1 <= next.0), "{takeovers}");
     Ok(())
