@@ -92,7 +92,7 @@ async fn leases(config: &Config) -> anyhow::Result<(KeeperHandle, BTreeMap<Strin
     let me = ground::me()?;
     let store = SinglePostgres::new(
         &config.store,
-        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new() },
+        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new(), gone: Vec::new() },
     )?;
     let roles = vec![ground::key("reader")?, ground::key("native")?];
     let (keeper, mut granted) = keeper::start(keeper::Settings { store: Arc::new(store), me, roles })?;

@@ -60,7 +60,7 @@ async fn takeovers(server: &Postgres, line: &Simulator) -> anyhow::Result<()> {
     let supervisor = Supervisor::start(means, BTreeMap::from([(key.role.clone(), runnable)]), granted)?;
     let leases = SinglePostgres::new(
         &config.store,
-        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new() },
+        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new(), gone: Vec::new() },
     )?;
     let (keeper, mut leases) =
         keeper::start(keeper::Settings { store: Arc::new(leases), me, roles: vec![key.clone()] })?;

@@ -18,7 +18,13 @@ CREATE TABLE plant_nodes (
     -- The advisory lock that the boot holds while it lives.
     lock_key     bigint,
     started_at   timestamptz NOT NULL,
-    heartbeat_at timestamptz NOT NULL
+    heartbeat_at timestamptz NOT NULL,
+    -- What the node says of itself: a hash for each section of its plant.toml, what tells its key from another one, and whether it
+    -- could take a role over.
+    sections     jsonb,
+    key_check    text,
+    could_take_over boolean,
+    why_not      text
 );
 
 -- Boots whose death was proved: their lock was seen held and then let go, by one and the same session. None of them comes back.

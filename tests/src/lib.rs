@@ -4,6 +4,7 @@
 //! and says so.
 
 pub mod asyncua;
+pub mod namespace;
 pub mod nats;
 pub mod node;
 pub mod plant;
@@ -14,6 +15,7 @@ pub mod takeover;
 pub mod watch;
 
 pub use asyncua::Asyncua;
+pub use namespace::Namespace;
 pub use nats::Nats;
 pub use node::Node;
 pub use plant::Plant;

@@ -50,12 +50,23 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// Every role of the plant, by role and partition.
     pub roles: Vec<RoleStatus>,
+    /// Sections of `plant.toml` in which other nodes differ from the one that answers, where they must not.
+    pub drift: Vec<Drift>,
     /// What waits in this node's queues.
     pub buffers: Vec<Buffer>,
     /// Why the node that answers could not take a role over just now; null when it could.
     pub why_not: Option<String>,
     /// Redundancy, as this node sees it.
     pub ha: Ha,
+}
+
+/// A section of `plant.toml` that is not the same everywhere.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Drift {
+    /// The section's name.
+    pub section: String,
+    /// The nodes where it differs from the one that answers.
+    pub nodes: Vec<String>,
 }
 
 /// One node.

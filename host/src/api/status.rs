@@ -1,6 +1,6 @@
 //! Who is there, who holds what, and whether this node is ready: the cluster as the database has it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::Json;
@@ -17,7 +17,7 @@ use crate::store::reports::FORGOTTEN;
 
 use super::latest::Answer;
 use super::local::HaRole;
-use super::shapes::{Health, ModuleStatus, NodeRole, NodeStatus, Placement, Ready, RoleStatus, Status, micros};
+use super::shapes::{Drift, Health, ModuleStatus, NodeRole, NodeStatus, Placement, Ready, RoleStatus, Status, micros};
 use super::{AppState, Problem};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -143,6 +143,7 @@ impl AppState {
             database: inner.database.state(),
             nodes: view.nodes(),
             roles: view.roles(),
+            drift: view.drift(),
             buffers: inner.local.buffers(),
             why_not: inner.local.why_not(),
             ha: inner.local.ha(),
@@ -207,7 +208,8 @@ impl View<'_> {
         };
         let why_not =
             gone.or_else(|| row.is_drained.then(|| "it is drained: `host node undrain` ends that".to_owned()));
-        let could_take_over = why_not.as_ref().map(|_| false);
+        let could_take_over = if why_not.is_some() { Some(false) } else { row.could_take_over };
+        let why_not = why_not.or_else(|| row.why_not.clone());
         NodeStatus {
             node: row.node.clone(),
             boot_id: row.boot_id.clone(),
@@ -219,6 +221,22 @@ impl View<'_> {
             could_take_over,
             why_not,
         }
+    }
+
+    /// Sections in which live nodes differ from this one.
+    fn drift(&self) -> Vec<Drift> {
+        let mine = &self.state.0.config.sections;
+        let mut differ: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for row in self.cluster.nodes.iter().filter(|row| self.live(row) && !self.is_me(&row.node, &row.boot_id)) {
+            let Some(theirs) = row.sections.as_deref().and_then(|json| serde_json::from_str(json).ok()) else { continue };
+            let theirs: BTreeMap<String, String> = theirs;
+            for section in mine.keys().chain(theirs.keys()).collect::<BTreeSet<_>>() {
+                if mine.get(section) != theirs.get(section) {
+                    differ.entry(section.clone()).or_default().push(row.node.clone());
+                }
+            }
+        }
+        differ.into_iter().map(|(section, nodes)| Drift { section, nodes }).collect()
     }
 
     fn roles(&self) -> Vec<RoleStatus> {

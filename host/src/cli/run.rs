@@ -1,6 +1,9 @@
 //! `host run`: configuration, build, run, drain.
 
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -8,7 +11,7 @@ use super::arguments::Run;
 use super::{EXIT_CONFIGURATION, EXIT_DEMOTED};
 use crate::config::{Config, host_name};
 use crate::identity::NodeName;
-use crate::node::{self, Ended, Front, Places, Settings, StartError};
+use crate::node::{self, Boots, Ended, Front, Places, Settings, StartError};
 
 /// Runs a node until SIGTERM or SIGINT; a second one ends it at once. A node that others took for dead goes on as another boot.
 pub async fn run(arguments: Run) -> ExitCode {
@@ -93,7 +96,15 @@ fn settings(arguments: Run) -> Result<Settings, String> {
     let name = arguments.node.unwrap_or_else(host_name);
     let node: NodeName = name.parse().map_err(|error| format!("{error}; give a name with `--node`"))?;
     let places = Places { guests: arguments.guests, cache: arguments.cache, dev: arguments.dev };
-    Ok(Settings { config, node, places })
+    let state = arguments.state.unwrap_or_else(|| user_state(&config.directory));
+    let boots = Arc::new(Boots::open(&state, &config.plant.name, &node));
+    Ok(Settings { config, node, places, boots })
+}
+
+fn user_state(plant: &Path) -> PathBuf {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let user = env::var_os("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+    user.map_or_else(|| plant.join("state"), |state| state.join("plant-host"))
 }
 
 /// Returns at the next SIGTERM or SIGINT.

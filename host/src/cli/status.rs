@@ -114,11 +114,15 @@ fn plant(status: &Value) -> String {
         let (since, error) = (text(database, "since"), text(database, "error"));
         said += &format!("The database does not answer since {since} ({error}): this is from before.\n");
     }
+    for drift in list(status, "drift") {
+        let nodes: Vec<&str> = list(drift, "nodes").iter().filter_map(Value::as_str).collect();
+        let (section, nodes) = (text(drift, "section"), nodes.join(", "));
+        said += &format!("[{section}] of plant.toml is another one on {nodes}: give every node the same and restart those behind.\n");
+    }
     said += "\n";
     let nodes = list(status, "nodes");
     let roles = list(status, "roles");
-    let mut rows =
-        vec![vec!["NODE".to_owned(), "ALIVE".to_owned(), "ADDRESS".to_owned(), "SINCE".to_owned(), "HOLDS".to_owned()]];
+    let mut rows = vec![["NODE", "ALIVE", "ADDRESS", "SINCE", "HOLDS", "COULD TAKE OVER"].map(str::to_owned).to_vec()];
     for node in nodes {
         let name = text(node, "node");
         let holds: Vec<String> = roles.iter().filter(|role| text(role, "holder") == name).map(role_name).collect();
@@ -130,6 +134,11 @@ fn plant(status: &Value) -> String {
             text(node, "address").to_owned(),
             text(node, "since").to_owned(),
             holds,
+            match node.get("could_take_over").and_then(Value::as_bool) {
+                Some(true) => "yes".to_owned(),
+                Some(false) => format!("no: {}", text(node, "why_not")),
+                None => String::new(),
+            },
         ]);
     }
     said += &table(&rows, &[]);
@@ -209,18 +218,22 @@ mod tests {
         let status = json!({
             "plant": "bottling", "node": "b", "version": "0.1.0", "database": { "reachable": true },
             "nodes": [
-                { "node": "a", "live": true, "address": "http://plant-a:8080", "since": "2026-01-01T00:00:00Z" },
-                { "node": "b", "live": false, "address": "http://plant-b:8080", "since": "2026-01-01T00:00:00Z" },
+                { "node": "a", "live": true, "address": "http://plant-a:8080", "since": "2026-01-01T00:00:00Z",
+                  "could_take_over": true, "why_not": null },
+                { "node": "b", "live": false, "address": "http://plant-b:8080", "since": "2026-01-01T00:00:00Z",
+                  "could_take_over": false, "why_not": "it has died" },
             ],
+            "drift": [{ "section": "machines", "nodes": ["c", "d"] }],
             "roles": [
                 { "role": "reader", "partition": "", "holder": "a", "state": "running", "epoch": 7, "reason": "214 items" },
                 { "role": "label", "partition": "line-1", "holder": null, "state": "vacant", "epoch": 12, "reason": null },
             ],
         });
-        let wanted = "bottling as node b sees it (host 0.1.0)\n\n\
-            NODE  ALIVE  ADDRESS              SINCE                 HOLDS\n\
-            a     yes    http://plant-a:8080  2026-01-01T00:00:00Z  reader\n\
-            b     no     http://plant-b:8080  2026-01-01T00:00:00Z  -\n\n\
+        let wanted = "bottling as node b sees it (host 0.1.0)\n\
+            [machines] of plant.toml is another one on c, d: give every node the same and restart those behind.\n\n\
+            NODE  ALIVE  ADDRESS              SINCE                 HOLDS   COULD TAKE OVER\n\
+            a     yes    http://plant-a:8080  2026-01-01T00:00:00Z  reader  yes\n\
+            b     no     http://plant-b:8080  2026-01-01T00:00:00Z  -       no: it has died\n\n\
             ROLE          HOLDER  STATE    EPOCH  HOW IT GOES\n\
             reader        a       running      7  214 items\n\
             label/line-1  nobody  vacant      12\n";

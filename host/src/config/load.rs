@@ -1,13 +1,13 @@
 //! From a file to a [`Config`], or to everything that is wrong with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use toml::de::DeTable;
 
 use super::findings::{ConfigErrors, Finding, Findings};
 use super::raw::{Document, Section};
-use super::{Config, bus, connections, database, later, machines, node, redundancy, roles, suggest};
+use super::{Config, bus, connections, database, later, machines, node, redundancy, roles, sections, suggest};
 
 const SECTIONS: [&str; 12] =
     ["plant", "store", "serve", "redundancy", "opc", "bus", "roles", "machines", "tags", "reasons", "series", "alerts"];
@@ -40,7 +40,10 @@ impl Config {
         let config = if syntax.is_empty() { checked(path, &Section::root(table.get_ref(), &document)) } else { None };
         let (errors, warnings) = document.findings.sorted();
         match config {
-            Some(config) if errors.is_empty() => Ok(Self { warnings: sentences(path, &warnings), ..config }),
+            Some(config) if errors.is_empty() => {
+                let (sections, warnings) = (sections::hashes(&text), sentences(path, &warnings));
+                Ok(Self { sections, warnings, ..config })
+            }
             _ => Err(ConfigErrors { file: path.to_owned(), errors, warnings }),
         }
     }
@@ -83,6 +86,7 @@ fn checked(path: &Path, root: &Section<'_>) -> Option<Config> {
         machines,
         tags,
         reasons,
+        sections: BTreeMap::new(),
         warnings: Vec::new(),
     })
 }

@@ -15,6 +15,7 @@ mod node;
 mod raw;
 mod redundancy;
 mod roles;
+mod sections;
 mod size;
 mod suggest;
 
@@ -52,6 +53,8 @@ pub struct Config {
     pub tags: Vec<Tag>,
     /// `[[reasons]]`, in the file's order.
     pub reasons: Vec<Reason>,
+    /// A hash for each section that has to be the same on every node.
+    pub sections: BTreeMap<String, String>,
     /// What is allowed and probably not meant; each a sentence.
     pub warnings: Vec<String>,
 }
@@ -137,6 +140,8 @@ pub struct Redundancy {
     /// What a node does when it was active and is not any more.
     pub on_demotion: OnDemotion,
 }
+
+pub use sections::key_check;
 
 /// `redundancy.store`: where it is decided which node holds a lease. The fences are in PostgreSQL whichever it is.
 #[derive(Debug, Clone)]

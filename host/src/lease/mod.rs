@@ -4,6 +4,8 @@
 //! before its lease can expire for anyone else, and everything it does is stamped with the epoch it was granted.
 
 mod apart;
+pub(crate) mod backends;
+pub mod decisions;
 pub mod held;
 pub mod keeper;
 pub mod lock;

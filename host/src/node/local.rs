@@ -7,9 +7,11 @@ use tokio::sync::watch;
 use crate::api::{Buffer, Ha, HaDetail, HaRole, Local};
 use crate::capability::opc::{PlantOpc, Sessions};
 use crate::identity::{NodeName, RoleKey};
+use crate::lease::Held;
 use crate::lease::keeper::Snapshot;
 use crate::role::reports::Reports;
 use crate::role::{Report, State};
+use crate::store::standing::Proof;
 
 pub(super) struct LocalView {
     pub(super) node: NodeName,
@@ -20,6 +22,8 @@ pub(super) struct LocalView {
     pub(super) opc: Arc<PlantOpc>,
     /// Why roles can not run here; one sentence for each.
     pub(super) refused: Vec<String>,
+    /// Whether it could take over, by what it tried last.
+    pub(super) proof: watch::Receiver<Option<Proof>>,
 }
 
 impl Local for LocalView {
@@ -35,7 +39,7 @@ impl Local for LocalView {
             None => self.role_among_others(&now),
         };
         let leads = |key: &RoleKey| self.pair.as_ref().map_or(key.role.as_str() == "reader", |pair| key == pair);
-        let held_here = now.held.iter().any(leads).then(|| self.node.to_string());
+        let held_here = now.held.iter().map(Held::key).any(leads).then(|| self.node.to_string());
         let seen = || now.seen.values().find(|seen| leads(&seen.key)).and_then(|seen| seen.holder.as_ref());
         Ha::enabled(HaDetail {
             role,
@@ -69,7 +73,9 @@ impl Local for LocalView {
     }
 
     fn why_not(&self) -> Option<String> {
-        self.refused.first().cloned().or_else(|| self.leases.borrow().last_error.clone())
+        let refused = self.refused.first().cloned();
+        let unproved = || self.proof.borrow().clone().and_then(Result::err);
+        refused.or_else(|| self.leases.borrow().last_error.clone()).or_else(unproved)
     }
 }
 
@@ -86,7 +92,7 @@ impl LocalView {
 
     /// Active is who holds the pair's lease and has got every role to the point where it works, or has failed by itself.
     fn role_in_pair(&self, now: &Snapshot, pair: &RoleKey) -> HaRole {
-        if !now.held.contains(pair) {
+        if !now.holds(pair) {
             return HaRole::Standby;
         }
         let barred = |key: &RoleKey| now.placed(key).is_some_and(|placed| placed.barred.is_some());

@@ -2,19 +2,24 @@
 //!
 //! Each part knows nothing of the others but a trait or a channel; this is the one place that knows them all.
 
+mod boots;
 mod http;
 mod leases;
 mod local;
+mod metrics;
 mod modules;
+mod standing;
 mod start;
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::lease::keeper::KeeperHandle;
 use crate::role::supervisor::Supervisor;
 
+pub use boots::Boots;
 pub use http::Front;
 pub use modules::{Modules, Places};
 pub use start::{Ended, Settings, StartError, start};
@@ -27,6 +32,7 @@ pub struct Node {
     /// Ends what this boot does beside.
     stop: CancellationToken,
     ends_when_demoted: bool,
+    conflict: watch::Receiver<Option<String>>,
 }
 
 impl Node {

@@ -7,8 +7,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::boots::Boots;
 use super::local::LocalView;
+use super::metrics::{self as measure, LeaseMetrics};
 use super::modules::{Modules, Places};
+use super::standing::{Standing, facts};
 use super::{Front, Node, leases};
 use crate::api::{AppState, Metrics};
 use crate::capability::opc::PlantOpc;
@@ -20,6 +23,7 @@ use crate::role::backoff::Budget;
 use crate::role::reports::Reports;
 use crate::role::runnable::Runnable;
 use crate::role::supervisor::{GRACE, Means, Supervisor};
+use crate::store::standing::Proof;
 use crate::store::{self, Bounds, Pool, StoreError};
 
 /// The pause before the database is tried again, while it does not answer.
@@ -56,6 +60,8 @@ pub struct Settings {
     pub node: NodeName,
     /// Where modules come from.
     pub places: Places,
+    /// The earlier boots of its name on this box.
+    pub boots: Arc<Boots>,
 }
 
 /// Starts a node, behind the HTTP side of an earlier boot where there was one. Waits for a database that does not answer yet: two PCs and their database may all have lost their power.
@@ -63,7 +69,7 @@ pub struct Settings {
 /// # Errors
 /// [`StartError`]; one sentence each.
 pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, StartError> {
-    let Settings { config, node, places } = settings;
+    let Settings { config, node, places, boots } = settings;
     let config = Arc::new(config);
     let me = Holder { node, boot: BootId::random() };
     let mut front = match front {
@@ -82,15 +88,20 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let database = store::open(&config.store, Bounds::within_lease(leases::lease(&config))).map_err(store_error)?;
     let hash = |(role, runnable): (&RoleName, &Arc<Runnable>)| (role.clone(), runnable.module().sha256.clone());
     let modules = runnables.iter().map(hash).collect();
-    let lease_store = leases::store(&config, Me { holder: me.clone(), address: address.clone(), modules }, &pool);
+    boots.begin(me.boot);
+    let of_me = Me { holder: me.clone(), address: address.clone(), modules, gone: boots.gone() };
+    let lease_store = leases::store(&config, of_me, &pool);
+    let opc = Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current()));
+    let standing = standing(&config, &me, &address, &pool, &opc, &refused).await?;
     let reports = Reports::default();
     let keys = keys(&config, &runnables, &reports);
     let store = lease_store.map_err(store_error)?;
     let pair = pair(&config)?;
+    let all_keys = keys.iter().chain(&pair).cloned().collect();
     let (keeper, granted) = keeper::start(keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone() })
         .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
-    let opc = Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current()));
+    let (leases_seen, refusing) = (keeper.snapshot(), database.clone());
     let means = Means {
         keeper: Arc::new(leases::Leases(keeper.clone())),
         database,
@@ -104,13 +115,57 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
         .map_err(|error| StartError::Failed(format!("no threads for the guests: {error}")))?;
 
     let stop = CancellationToken::new();
+    if let (Some(_), Pool::Postgres(pool)) = (leases::lease(&config), &pool) {
+        tokio::spawn(measure::measure(pool.clone(), me.clone(), metrics.clone(), stop.clone()));
+    }
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
-    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), pair, opc, refused };
+    let (proof, conflict) = stand(standing, &stop);
+    let measured = LeaseMetrics { keys: all_keys, leases: leases_seen, database: refusing, proof: proof.clone() };
+    measure::register(&metrics, measured);
+    let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), pair, opc, refused, proof };
     let ends_when_demoted = config.redundancy.as_ref().is_some_and(|r| r.on_demotion == OnDemotion::Exit);
     let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
     front.show(state);
     tracing::info!(node = %me.node, boot = %me.boot, address, "the node serves");
-    Ok(Node { supervisor, keeper, front, stop, ends_when_demoted })
+    Ok(Node { supervisor, keeper, front, stop, ends_when_demoted, conflict })
+}
+
+/// What this node shows the others, from now on: whether it could take over, and a sentence if it must not be beside one of them.
+type Shown = (watch::Receiver<Option<Proof>>, watch::Receiver<Option<String>>);
+
+/// Refuses to be beside a node that is of another plant, or is reached at the same address.
+async fn standing(
+    config: &Arc<Config>,
+    me: &Holder,
+    address: &str,
+    pool: &Pool,
+    opc: &Arc<PlantOpc>,
+    refused: &[String],
+) -> Result<Option<Standing>, StartError> {
+    let (Some(lease), Pool::Postgres(pool)) = (leases::lease(config), pool) else { return Ok(None) };
+    let standing = Standing {
+        pool: pool.clone(),
+        me: me.clone(),
+        facts: facts(config, address),
+        lease,
+        config: config.clone(),
+        opc: opc.clone(),
+        refused: refused.to_vec(),
+    };
+    match standing.conflict().await {
+        Some(sentence) => Err(StartError::Failed(sentence)),
+        None => Ok(Some(standing)),
+    }
+}
+
+fn stand(standing: Option<Standing>, stop: &CancellationToken) -> Shown {
+    let (proof, proved) = watch::channel(None);
+    let (conflict, found) = watch::channel(None);
+    // Where there is one node, nothing is to be shown; the channels stay as they are.
+    if let Some(standing) = standing {
+        tokio::spawn(standing.keep(proof, conflict, stop.clone()));
+    }
+    (proved, found)
 }
 
 /// The database with the schema that this binary needs.
@@ -185,15 +240,22 @@ fn listed(reports: &Reports) -> watch::Receiver<Vec<crate::role::Report>> {
 }
 
 impl Node {
-    /// Returns when the node can not go on: it is refused, its HTTP side has failed, or its boot is over.
+    /// Returns when the node can not go on: it is refused, its HTTP side has failed, its boot is over, or it must not be beside another node.
     pub async fn ended_by_itself(&mut self) -> Ended {
         let keeper: Arc<KeeperHandle> = self.keeper.clone();
         let ends_when_demoted = self.ends_when_demoted;
+        let conflict = async {
+            match self.conflict.wait_for(Option::is_some).await.map(|sentence| sentence.clone()) {
+                Ok(Some(sentence)) => sentence,
+                _ => std::future::pending().await,
+            }
+        };
         tokio::select! {
             // A refusal and a death end every lease as well: they say more.
             biased;
             sentence = keeper.refused() => Ended::Failed(sentence),
             sentence = keeper.dead() => Ended::Dead(sentence),
+            sentence = conflict => Ended::Failed(sentence),
             sentence = keeper.demoted(), if ends_when_demoted => Ended::Demoted(sentence),
             error = self.front.failed() => Ended::Failed(format!("the HTTP side has failed: {error}")),
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use opcua::client::transport::{TcpConnector, TransportPollResult};
 use opcua::client::{
     Client, ClientBuilder, IdentityToken, Session, SessionActivity, SessionPollResult, SubscriptionActivity,
 };
@@ -91,11 +92,39 @@ impl Drop for AbortOnDrop {
 /// What the server, the network or the certificates object to.
 pub async fn open(name: &str, config: &OpcConnection) -> Result<Open, Refusal> {
     let client = client(name, config).await?;
-    let silent = || {
-        let endpoint = &config.endpoint;
-        Refusal::new(Pause::Short, format!("{endpoint} did not answer within {} s", CONNECT_WITHIN.as_secs()))
-    };
-    timeout(CONNECT_WITHIN, Box::pin(dial(client, config))).await.map_err(|_| silent())?
+    timeout(CONNECT_WITHIN, Box::pin(dial(client, config))).await.map_err(|_| silent(config))?
+}
+
+/// Opens a secure channel to `config.endpoint` and closes it: everything that a session needs but the session, of which a PLC may have
+/// few, and but the password.
+///
+/// # Errors
+/// What the server, the network or the certificates object to.
+pub async fn reach(name: &str, config: &OpcConnection) -> Result<(), Refusal> {
+    prepare(config).await?;
+    let client = client(name, config).await?;
+    timeout(CONNECT_WITHIN, Box::pin(knock(client, config))).await.map_err(|_| silent(config))?
+}
+
+async fn knock(client: Client, config: &OpcConnection) -> Result<(), Refusal> {
+    let endpoint = endpoint(&client, config).await?;
+    let connector = TcpConnector::new(endpoint.endpoint_url.as_ref()).map_err(|e| explain(&e, config))?;
+    let channel = client
+        .session_builder()
+        .connect_to_endpoint_directly(endpoint)
+        .and_then(|builder| builder.build_channel(client.certificate_store().clone()))
+        .map_err(|e| explain(&e, config))?;
+    let mut events = channel.connect_no_retry(&connector).await.map_err(|e| explain(&e, config))?;
+    channel.close_channel().await;
+    let goodbye = async { while !matches!(events.poll().await, TransportPollResult::Closed(_)) {} };
+    // A server need not answer it.
+    let _ = timeout(CLOSE_WITHIN, goodbye).await;
+    Ok(())
+}
+
+fn silent(config: &OpcConnection) -> Refusal {
+    let endpoint = &config.endpoint;
+    Refusal::new(Pause::Short, format!("{endpoint} did not answer within {} s", CONNECT_WITHIN.as_secs()))
 }
 
 /// Makes this host's key pair where a secured connection has none yet. It takes seconds the first time, which no server's answer is
@@ -147,7 +176,8 @@ fn build(name: &str, config: &OpcConnection) -> Result<Client, Refusal> {
         .map_err(|e| Refusal::new(Pause::Long, format!("the OPC UA client could not be set up: {}", e.join(", "))))
 }
 
-async fn dial(client: Client, config: &OpcConnection) -> Result<Open, Refusal> {
+/// What the server offers that is wanted, with a certificate that is trusted.
+async fn endpoint(client: &Client, config: &OpcConnection) -> Result<EndpointDescription, Refusal> {
     let offered =
         client.get_server_endpoints_from_url(config.endpoint.as_str()).await.map_err(|e| explain(&e, config))?;
     let endpoint = choose(offered, config)?;
@@ -155,6 +185,11 @@ async fn dial(client: Client, config: &OpcConnection) -> Result<Open, Refusal> {
         let store = client.certificate_store().read();
         pki::check_server(&store, &endpoint, config).map_err(|reason| Refusal::new(Pause::Long, reason))?;
     }
+    Ok(endpoint)
+}
+
+async fn dial(client: Client, config: &OpcConnection) -> Result<Open, Refusal> {
+    let endpoint = endpoint(&client, config).await?;
     let token = match &config.user {
         Some((user, password)) => IdentityToken::new_user_name(user, password.as_str()),
         None => IdentityToken::Anonymous,

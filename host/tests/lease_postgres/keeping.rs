@@ -10,6 +10,8 @@ use host::lease::keeper::{self, KeeperHandle, RestartError, Snapshot};
 use host::lease::postgres::Me;
 use host::lease::single::SinglePostgres;
 use host::lease::{Cause, Held, LeaseStore};
+use host::store::postgres::PostgresDatabase;
+use host::store::{Bounds, Database, Options, Params, Statement};
 use sqlx::Executor;
 use tokio::sync::mpsc;
 
@@ -87,7 +89,44 @@ async fn a_standby_takes_over_only_after_the_holder_that_went_silent_has_fenced_
     is_lost(&old).await;
     let (a, b) = (a.says(|now| now.demotions == 1).await, b.says(|now| now.takeovers == 1).await);
     assert!(a.held.is_empty() && a.last_error.is_some(), "{a:?}");
-    assert_eq!((b.held, b.demotions), (vec![key("reader")], 0));
+    assert!(b.holds(&key("reader")) && b.demotions == 0, "{b:?}");
+}
+
+// Renewals have a connection of their own: invariant 6.
+#[tokio::test]
+async fn transactions_that_take_every_connection_and_hold_every_row_delay_no_renewal() {
+    let ground = Ground::new().await.with_work().await;
+    let mut a = Keeper::at(&ground.server.url(), "a");
+    let held = a.held().await;
+    let bounds = Bounds { transactions: 3, acquire: PATIENCE, ..Bounds::default() };
+    let database = PostgresDatabase::new(&[ground.server.url()], bounds).unwrap();
+    let insert = || Statement { sql: "INSERT INTO work VALUES ('a piece')".to_owned(), params: Params::Row(Vec::new()) };
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let mut transaction = database.begin(&held, Options::default()).await.unwrap();
+        transaction.execute(vec![insert()]).await.unwrap();
+        open.push(transaction);
+    }
+    // More wait for a connection than there are.
+    let waiting: Vec<_> = (0..20)
+        .map(|_| {
+            let (database, held) = (database.clone(), held.clone());
+            tokio::spawn(async move { database.begin(&held, Options::default()).await.map(drop) })
+        })
+        .collect();
+    let before = held.deadline();
+    let renewed = async {
+        while held.deadline() < before + LEASE {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, renewed).await.unwrap();
+    assert!(held.check().is_ok(), "the lease was renewed at every third of it");
+    assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
+    drop(open);
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
@@ -317,7 +356,12 @@ async fn a_node_without_redundancy_ends_everything_when_another_has_its_database
     let ground = Ground::new().await;
     let holder = Holder { node: "a".parse().unwrap(), boot: BootId::random() };
     let store = host::config::Store::Postgres { urls: vec![ground.server.url()], migrate_url: None };
-    let me = Me { holder: holder.clone(), address: "http://plant-a:8080".to_owned(), modules: BTreeMap::new() };
+    let me = Me {
+        holder: holder.clone(),
+        address: "http://plant-a:8080".to_owned(),
+        modules: BTreeMap::new(),
+        gone: Vec::new(),
+    };
     let mut a = Keeper::with(Arc::new(SinglePostgres::new(&store, me).unwrap()), holder);
     let held = a.held().await;
     assert_eq!(held.deadline(), BootInstant::NEVER);

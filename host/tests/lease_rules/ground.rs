@@ -37,7 +37,7 @@ pub fn key(role: &str) -> RoleKey {
 
 pub fn me(node: &str) -> Me {
     let holder = Holder { node: node.parse().unwrap(), boot: BootId::random() };
-    Me { holder, address: format!("http://{node}.example:8080"), modules: BTreeMap::new() }
+    Me { holder, address: format!("http://{node}.example:8080"), modules: BTreeMap::new(), gone: Vec::new() }
 }
 
 pub fn at(url: String) -> Store {
@@ -88,17 +88,32 @@ impl Ground {
         self.run("UPDATE plant_leases SET expires_at = clock_timestamp() - interval '1 ms'").await;
     }
 
-    /// A transaction of the node's role, with a row in it, not committed yet.
+    /// A transaction of the node's role, with a row in it, not committed yet. Its session is out of reach for whoever takes over, as one
+    /// can be: what these tests are about is the fence alone.
     pub async fn working(&self, node: &Node, epoch: Epoch) -> Box<dyn Transaction> {
         let mut transaction = self.begin(node, epoch, Options::default()).await.unwrap();
+        transaction
+            .execute(vec![statement("SELECT set_config('application_name', 'out of reach', true)")])
+            .await
+            .unwrap();
         assert_eq!(transaction.execute(vec![statement("INSERT INTO counts VALUES (1)")]).await.unwrap(), [1]);
         transaction
     }
 
     pub async fn begin(&self, node: &Node, epoch: Epoch, options: Options) -> Result<Box<dyn Transaction>, DbError> {
+        self.begin_for(READER, node, epoch, options).await
+    }
+
+    pub async fn begin_for(
+        &self,
+        role: &str,
+        node: &Node,
+        epoch: Epoch,
+        options: Options,
+    ) -> Result<Box<dyn Transaction>, DbError> {
         let database = PostgresDatabase::new(&[self.server.url()], Bounds::default()).unwrap();
         // As a process sees it that was frozen since its last renewal: for all it knows the lease holds.
-        let (held, _) = Held::new(key(READER), node.me.clone(), epoch, BootInstant::NEVER, BootInstant::from_nanos(0));
+        let (held, _) = Held::new(key(role), node.me.clone(), epoch, BootInstant::NEVER, BootInstant::from_nanos(0));
         database.begin(&held, options).await
     }
 

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Settings, commands};
 use crate::clock::{BootInstant, wall_nanos};
 use crate::identity::{Holder, RoleKey};
+use crate::lease::decisions;
 use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseStore, Placed, Seen};
 
 /// What the keeper knows, for status and for whoever waits.
@@ -30,7 +31,9 @@ pub struct Snapshot {
     /// What went wrong last with the store, until something goes right.
     pub last_error: Option<String>,
     /// What is held.
-    pub held: Vec<RoleKey>,
+    pub held: Vec<Held>,
+    /// How many leases this node has taken since it started, by cause.
+    pub taken: BTreeMap<&'static str, u64>,
     /// What was seen last of the leases.
     pub seen: BTreeMap<RoleKey, Seen>,
     /// What people want of the roles, where they want anything, and how often they changed hands.
@@ -46,6 +49,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether this lease is held here.
+    #[must_use]
+    pub fn holds(&self, key: &RoleKey) -> bool {
+        self.held.iter().any(|held| held.key() == key)
+    }
+
     /// What people want of a role, once that is known.
     #[must_use]
     pub fn placed(&self, key: &RoleKey) -> Option<&Placed> {
@@ -139,15 +148,10 @@ impl Shared {
         self.store.lease().map_or(Duration::from_secs(3), |lease| lease / 3)
     }
 
-    /// Until when a lease holds whose confirmation was asked for at `sent`.
-    pub(super) fn deadline(&self, sent: BootInstant) -> BootInstant {
-        self.store.lease().map_or(BootInstant::NEVER, |lease| sent + lease * 3 / 4)
-    }
-
     /// The proof for a lease that was granted; it is ended at its deadline, whatever the store does.
     pub(super) fn hold(self: &Arc<Self>, grant: &Grant) -> Held {
-        let effects_from = BootInstant::now() + grant.hold_back;
-        let deadline = self.deadline(grant.sent);
+        let effects_from = decisions::effects_from(BootInstant::now(), grant.hold_back);
+        let deadline = decisions::deadline(self.store.lease(), grant.sent);
         let (held, control) = Held::new(grant.key.clone(), self.me.clone(), grant.epoch, deadline, effects_from);
         {
             let mut state = self.state();
@@ -167,9 +171,11 @@ impl Shared {
     pub(super) async fn grant(self: &Arc<Self>, grant: Grant) {
         let from = grant.previous.as_ref().map(|holder| holder.node.to_string());
         tracing::info!(role = %grant.key, epoch = %grant.epoch, cause = grant.cause.as_str(), from, "the lease is ours");
-        if grant.previous.as_ref().is_some_and(|previous| previous.node != self.me.node) {
-            self.snapshot.send_modify(|now| now.takeovers += 1);
-        }
+        let from_another = grant.previous.as_ref().is_some_and(|previous| previous.node != self.me.node);
+        self.snapshot.send_modify(|now| {
+            now.takeovers += u64::from(from_another);
+            *now.taken.entry(grant.cause.as_str()).or_default() += 1;
+        });
         let held = self.hold(&grant);
         if self.is_pair(&grant.key) {
             // Nothing runs under it but the roles, which are taken next.
@@ -283,7 +289,7 @@ impl Shared {
     pub(super) fn show(&self) {
         let (held, seen) = {
             let state = self.state();
-            let held: Vec<RoleKey> = state.held.keys().cloned().collect();
+            let held: Vec<Held> = state.held.values().map(HeldControl::held).collect();
             let seen = state.seen.iter().map(|(key, unchanged)| (key.clone(), unchanged.seen.clone())).collect();
             (held, seen)
         };

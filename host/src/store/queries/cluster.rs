@@ -25,6 +25,12 @@ pub struct NodeRow {
     pub is_dead: bool,
     /// Whether a person has said that it is to run nothing.
     pub is_drained: bool,
+    /// A hash for each section of its `plant.toml`, as JSON.
+    pub sections: Option<String>,
+    /// Whether it could take a role over, by what it tried last.
+    pub could_take_over: Option<bool>,
+    /// Why not.
+    pub why_not: Option<String>,
 }
 
 /// One role's fence and lease.
@@ -87,11 +93,13 @@ pub async fn nodes(pool: &Pool) -> Result<Vec<NodeRow>, sqlx::Error> {
                           (extract(epoch FROM started_at) * 1000000)::bigint AS started_at,
                           (extract(epoch FROM clock_timestamp() - heartbeat_at) * 1000000)::bigint AS heartbeat_age_us,
                           EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = plant_nodes.boot_id) AS is_dead,
-                          EXISTS (SELECT FROM plant_drained_nodes d WHERE d.node = plant_nodes.node) AS is_drained
+                          EXISTS (SELECT FROM plant_drained_nodes d WHERE d.node = plant_nodes.node) AS is_drained,
+                          CAST(sections AS text) AS sections, could_take_over, why_not
                    FROM plant_nodes ORDER BY node",
         sqlite: "SELECT node, CAST(boot_id AS text) AS boot_id, address, version, started_at,
                         CAST(unixepoch('subsec') * 1000000 AS INTEGER) - heartbeat_at AS heartbeat_age_us,
-                        FALSE AS is_dead, FALSE AS is_drained
+                        FALSE AS is_dead, FALSE AS is_drained,
+                        NULL AS sections, NULL AS could_take_over, NULL AS why_not
                  FROM plant_nodes ORDER BY node",
     )
 }
