@@ -88,14 +88,9 @@ impl Ground {
         self.run("UPDATE plant_leases SET expires_at = clock_timestamp() - interval '1 ms'").await;
     }
 
-    /// A transaction of the node's role, with a row in it, not committed yet. Its session is out of reach for whoever takes over, as one
-    /// can be: what these tests are about is the fence alone.
+    /// A transaction of the node's role, with a row in it, not committed yet.
     pub async fn working(&self, node: &Node, epoch: Epoch) -> Box<dyn Transaction> {
         let mut transaction = self.begin(node, epoch, Options::default()).await.unwrap();
-        transaction
-            .execute(vec![statement("SELECT set_config('application_name', 'out of reach', true)")])
-            .await
-            .unwrap();
         assert_eq!(transaction.execute(vec![statement("INSERT INTO counts VALUES (1)")]).await.unwrap(), [1]);
         transaction
     }
@@ -141,6 +136,15 @@ impl Node {
     /// The lease, which has to be granted.
     pub async fn take(&self) -> Grant {
         self.take_seen(None).await
+    }
+
+    /// Takes the lease and ends no session of whoever held it, as when that is out of reach: for what the fence does by itself.
+    pub async fn take_alone(&self, ground: &Ground) -> Epoch {
+        const TAKE: &str =
+            "SELECT timeline, epoch FROM plant_acquire($1, '', $2, $3, 60000, NULL, NULL, NULL, 0, false, NULL)";
+        let asking = sqlx::query_as(TAKE).bind(READER).bind(self.me.node.as_str()).bind(self.me.boot.0);
+        let (timeline, number): (i32, i64) = asking.fetch_one(&ground.pool).await.unwrap();
+        Epoch { timeline: timeline.try_into().unwrap(), number: number.try_into().unwrap() }
     }
 
     pub async fn take_seen(&self, unchanged: Option<&Seen>) -> Grant {
