@@ -139,7 +139,7 @@ fn every_channel_for_alerts_is_read() {
     let email = alerts.email.unwrap();
     assert_eq!((email.server.host.as_str(), email.server.port), ("mail.example", 2587));
     assert_eq!(email.server.security, MailSecurity::StartTls);
-    assert_eq!(email.from.to_string(), "\"The plant\" <plant@example.com>");
+    assert_eq!(email.from.email.to_string(), "plant@example.com");
     assert_eq!(email.to.len(), 1);
     assert_eq!(email.login, Some(("plant".to_owned(), "0123456789abcdef".to_owned())));
 }

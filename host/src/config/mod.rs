@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::identity::RoleName;
 
-pub use alerts::{Alerts, Email, MailServer, MailSecurity};
+pub use alerts::{Alerts, Email, MailSecurity, MailServer};
 pub use findings::{ConfigErrors, Finding};
 
 /// One plant, as its `plant.toml` means it.
