@@ -37,7 +37,9 @@ pub async fn connect(bus: &Bus, client: &str, deadline: Duration) -> Result<Clie
         let read = options.credentials_file(file).await;
         options = read.map_err(|error| {
             let (name, file) = (&bus.name, file.display());
-            BusError::Refused(format!("bus.{name}.creds_file {file} cannot be read ({error}): correct its path or rights"))
+            BusError::Refused(format!(
+                "bus.{name}.creds_file {file} cannot be read ({error}): correct its path or rights"
+            ))
         })?;
     }
     if let Some(file) = &bus.ca_file {
@@ -48,8 +50,7 @@ pub async fn connect(bus: &Bus, client: &str, deadline: Duration) -> Result<Clie
 
 fn servers(bus: &Bus) -> Result<Vec<ServerAddr>, BusError> {
     let servers: Result<Vec<ServerAddr>, _> = bus.servers().map(str::parse).collect();
-    servers
-        .map_err(|error| BusError::Refused(format!("bus.{}.url cannot be used ({error}): correct it", bus.name)))
+    servers.map_err(|error| BusError::Refused(format!("bus.{}.url cannot be used ({error}): correct it", bus.name)))
 }
 
 fn not_connected(bus: &Bus, error: &ConnectError) -> BusError {
@@ -59,9 +60,9 @@ fn not_connected(bus: &Bus, error: &ConnectError) -> BusError {
             "NATS at {at} refused the login of bus.{name} ({error}): correct its user, password_env or creds_file"
         )),
         // A certificate that is not trusted is an error of the socket, as the library tells it.
-        kind if kind == ConnectErrorKind::Tls || error.to_string().contains("certificate") => BusError::Refused(format!(
-            "the TLS connection to NATS at {at} failed ({error}): check bus.{name}.url and ca_file"
-        )),
+        kind if kind == ConnectErrorKind::Tls || error.to_string().contains("certificate") => BusError::Refused(
+            format!("the TLS connection to NATS at {at} failed ({error}): check bus.{name}.url and ca_file"),
+        ),
         _ => BusError::Unavailable(format!(
             "NATS at {at} cannot be reached ({error}): see that it runs, or correct bus.{name}.url"
         )),

@@ -18,6 +18,7 @@ pub(crate) mod session;
 mod sql;
 pub mod standing;
 pub mod sqlite;
+pub mod vacancy;
 pub mod value;
 
 use std::sync::Arc;

@@ -9,9 +9,9 @@ use host::identity::{BootId, Holder, RoleKey};
 use host::lease::keeper::{self, KeeperHandle, RestartError, Snapshot};
 use host::lease::postgres::Me;
 use host::lease::single::SinglePostgres;
-use host::lease::{Cause, Held, LeaseStore};
+use host::lease::{Cause, Held, LeaseEvent, LeaseStore};
 use sqlx::Executor;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 
 use crate::ground::{Ground, key, store_at};
 use crate::proxy::Proxy;
@@ -28,6 +28,7 @@ const HELD_BACK_UNTIL: &str = "SELECT (extract(epoch FROM effects_not_before) * 
 pub struct Keeper {
     pub handle: KeeperHandle,
     granted: mpsc::Receiver<Held>,
+    events: broadcast::Receiver<LeaseEvent>,
 }
 
 impl Keeper {
@@ -51,9 +52,10 @@ impl Keeper {
     }
 
     fn in_scope(store: Arc<dyn LeaseStore>, me: Holder, pair: Option<RoleKey>) -> Self {
+        let (events, heard) = broadcast::channel(64);
         let (handle, granted) =
-            keeper::start(keeper::Settings { store, me, roles: vec![key("reader")], pair }).unwrap();
-        Self { handle, granted }
+            keeper::start(keeper::Settings { store, me, roles: vec![key("reader")], pair, events }).unwrap();
+        Self { handle, granted, events: heard }
     }
 
     pub async fn held(&mut self) -> Held {
@@ -64,6 +66,11 @@ impl Keeper {
     pub async fn says(&self, what: impl Fn(&Snapshot) -> bool) -> Snapshot {
         let mut snapshot = self.handle.snapshot();
         tokio::time::timeout(PATIENCE, snapshot.wait_for(|now| what(now))).await.unwrap().unwrap().clone()
+    }
+
+    /// The next thing that it tells.
+    async fn told(&mut self) -> LeaseEvent {
+        tokio::time::timeout(PATIENCE, self.events.recv()).await.unwrap().unwrap()
     }
 }
 
@@ -85,6 +92,11 @@ async fn a_standby_takes_over_only_after_the_holder_that_went_silent_has_fenced_
     assert!(new.epoch() > old.epoch());
     assert!(new.hold_back().is_some(), "what it may still do is waited for");
     is_lost(&old).await;
+    let LeaseEvent::Taken { from, epoch, .. } = b.told().await else { panic!("b has taken it") };
+    assert_eq!((from, epoch), (Some("a".parse().unwrap()), new.epoch()));
+    assert!(matches!(a.told().await, LeaseEvent::Taken { from: None, cause: Cause::Start, .. }));
+    let LeaseEvent::Lost { key: lost, epoch, .. } = a.told().await else { panic!("a has lost it") };
+    assert_eq!((lost, epoch), (key("reader"), old.epoch()));
     let (a, b) = (a.says(|now| now.demotions == 1).await, b.says(|now| now.takeovers == 1).await);
     assert!(a.held.is_empty() && a.last_error.is_some(), "{a:?}");
     assert_eq!((b.held, b.demotions), (vec![key("reader")], 0));
@@ -260,7 +272,7 @@ async fn a_shutdown_gives_back_what_is_still_held_and_holds_effects_back() {
 #[tokio::test]
 async fn a_keeper_whose_handle_is_gone_ends_what_it_held() {
     let ground = Ground::new().await;
-    let Keeper { handle, mut granted } = Keeper::at(&ground.server.url(), "a");
+    let Keeper { handle, mut granted, .. } = Keeper::at(&ground.server.url(), "a");
     let held = granted.recv().await.unwrap();
     drop(handle);
     is_lost(&held).await;
@@ -269,7 +281,7 @@ async fn a_keeper_whose_handle_is_gone_ends_what_it_held() {
 #[tokio::test]
 async fn a_lease_that_nobody_takes_from_the_keeper_is_given_back() {
     let ground = Ground::new().await;
-    let Keeper { handle: _handle, granted } = Keeper::at(&ground.server.url(), "a");
+    let Keeper { handle: _handle, granted, .. } = Keeper::at(&ground.server.url(), "a");
     drop(granted);
     ground.until("SELECT count(*) FROM plant_leases WHERE node IS NULL", 1).await;
     let before = ground.number(HELD_BACK_UNTIL).await;

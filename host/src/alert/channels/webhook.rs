@@ -18,7 +18,8 @@ pub(super) struct Webhook {
 
 impl Webhook {
     pub(super) fn new(url: &str) -> Self {
-        let limits = Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).max_redirects(0);
+        let limits =
+            Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).max_redirects(0);
         let limits = if url.starts_with("https://") { limits.tls_config(trusting_the_system()) } else { limits };
         Self { url: url.to_owned(), agent: Agent::new_with_config(limits.build()) }
     }
