@@ -62,7 +62,7 @@ pub fn host_binary() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The Python that has the peers' packages (`asyncua`, `psycopg`): `PLANT_PYTHON`, which `cargo xtask test` sets.
+/// The Python that has the peers' packages (`aiosmtpd`, `asyncua`, `psycopg`): `PLANT_PYTHON`, which `cargo xtask test` sets.
 ///
 /// # Errors
 /// When it is not set or not there.
