@@ -226,44 +226,16 @@ impl Pauses {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
-
-    use async_trait::async_trait;
-
-    use super::super::samples::takeover;
+    use super::super::samples::{Receiver, takeover};
     use super::*;
-
-    /// What a receiver that is away for its first tries has got in the end.
-    #[derive(Default)]
-    struct Receiver {
-        refuses: usize,
-        tries: Mutex<Vec<String>>,
-    }
-
-    #[async_trait]
-    impl Channel for Arc<Receiver> {
-        fn name(&self) -> &'static str {
-            "test"
-        }
-
-        async fn send(&self, alert: &Alert) -> Result<(), SendError> {
-            let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
-            tries.push(alert.text.clone());
-            if tries.len() > self.refuses { Ok(()) } else { Err(SendError("away".to_owned())) }
-        }
-    }
 
     fn quick() -> Pace {
         let (first_pause, longest_pause) = (Duration::from_millis(1), Duration::from_millis(2));
         Pace { first_pause, longest_pause, ..Pace::default() }
     }
 
-    fn away(refuses: usize) -> Arc<Receiver> {
-        Arc::new(Receiver { refuses, ..Receiver::default() })
-    }
-
     fn tries(of: &Receiver) -> Vec<String> {
-        of.tries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        of.tries().into_iter().map(|alert| alert.text).collect()
     }
 
     #[test]
@@ -278,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_fails_is_tried_until_it_is_delivered_and_then_never_again() {
-        let receiver = away(3);
+        let receiver = Receiver::away(3);
         let alerts = Alerts::start(vec![Box::new(receiver.clone())], quick());
         alerts.send(takeover("reader"));
         alerts.send(takeover("uns"));
@@ -289,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_channel_that_is_away_delays_no_other() {
-        let (away, there) = (away(usize::MAX), away(0));
+        let (away, there) = (Receiver::away(usize::MAX), Receiver::away(0));
         let channels: Vec<Box<dyn Channel>> = vec![Box::new(away.clone()), Box::new(there.clone())];
         let alerts = Alerts::start(channels, Pace::default());
         alerts.send(takeover("reader"));
@@ -304,7 +276,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_delivered_is_given_up() {
-        let receiver = away(usize::MAX);
+        let receiver = Receiver::away(usize::MAX);
         let pace = Pace { give_up: Duration::from_millis(20), ..quick() };
         let alerts = Alerts::start(vec![Box::new(receiver.clone())], pace);
         alerts.send(takeover("reader"));
@@ -315,7 +287,7 @@ mod tests {
 
     #[tokio::test]
     async fn repeats_are_delivered_as_one_and_at_the_end_at_once() {
-        let receiver = away(0);
+        let receiver = Receiver::away(0);
         let alerts = Alerts::start(vec![Box::new(receiver.clone())], quick());
         for _ in 0..4 {
             alerts.send(takeover("reader"));
@@ -326,7 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_sent_before_the_last_sender_went_is_delivered_all_the_same() {
-        let receiver = away(2);
+        let receiver = Receiver::away(2);
         let alerts = Alerts::start(vec![Box::new(receiver.clone())], quick());
         alerts.send(takeover("reader"));
         drop(alerts);

@@ -125,7 +125,43 @@ impl Alert {
 
 #[cfg(test)]
 pub(crate) mod samples {
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use async_trait::async_trait;
+
+    use super::channels::{Channel, SendError};
     use super::*;
+
+    /// A receiver that is away for its first tries.
+    #[derive(Default)]
+    pub(crate) struct Receiver {
+        refuses: usize,
+        tries: Mutex<Vec<Alert>>,
+    }
+
+    impl Receiver {
+        pub(crate) fn away(refuses: usize) -> Arc<Self> {
+            Arc::new(Self { refuses, ..Self::default() })
+        }
+
+        /// What it was sent, each time.
+        pub(crate) fn tries(&self) -> Vec<Alert> {
+            self.tries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        }
+    }
+
+    #[async_trait]
+    impl Channel for Arc<Receiver> {
+        fn name(&self) -> &'static str {
+            "test"
+        }
+
+        async fn send(&self, alert: &Alert) -> Result<(), SendError> {
+            let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+            tries.push(alert.clone());
+            if tries.len() > self.refuses { Ok(()) } else { Err(SendError("away".to_owned())) }
+        }
+    }
 
     /// A takeover of a role by node `b`.
     pub(crate) fn takeover(role: &str) -> Alert {

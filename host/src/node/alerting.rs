@@ -185,3 +185,86 @@ impl Alerting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alert::samples::Receiver;
+
+    fn key(role: &str) -> RoleKey {
+        RoleKey { role: role.parse().unwrap(), partition: String::new() }
+    }
+
+    fn taken(role: &str, from: Option<&str>) -> LeaseEvent {
+        let (from, epoch) = (from.map(|from| from.parse().unwrap()), Epoch { timeline: 1, number: 7 });
+        LeaseEvent::Taken { key: key(role), from, cause: Cause::Death, epoch }
+    }
+
+    fn lost(role: &str) -> LeaseEvent {
+        LeaseEvent::Lost { key: key(role), epoch: Epoch { timeline: 1, number: 7 }, why: "it ran out".to_owned() }
+    }
+
+    /// What node `b`, which holds these, sends of all this.
+    async fn sent(pair: Option<&str>, holds: &[&str], all: Vec<LeaseEvent>) -> Vec<(Kind, Option<String>, String)> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("plant.toml");
+        std::fs::write(&file, "[plant]\nname = \"bottling\"\n").unwrap();
+        let receiver = Receiver::away(0);
+        let alerts = Alerts::start(vec![Box::new(receiver.clone())], Pace::default());
+        let now = Snapshot { held: holds.iter().copied().map(key).collect(), ..Snapshot::default() };
+        let (_keeper, leases) = watch::channel(now);
+        let alerting = Alerting {
+            config: Arc::new(Config::load_with(&file, &|_| None).unwrap()),
+            node: "b".parse().unwrap(),
+            pair: pair.map(key),
+            leases,
+            plant: None,
+            alerts: alerts.clone(),
+        };
+        let (events, heard) = broadcast::channel(16);
+        for event in all {
+            events.send(event).unwrap();
+        }
+        // Although the node has stopped already: what has happened is told.
+        let stop = CancellationToken::new();
+        stop.cancel();
+        alerting.keep(heard, stop).await;
+        alerts.settle(Duration::from_secs(60)).await;
+        let short = |alert: Alert| (alert.kind, alert.role.map(|role| role.to_string()), alert.text);
+        receiver.tries().into_iter().map(short).collect()
+    }
+
+    #[tokio::test]
+    async fn a_role_that_came_from_another_node_is_told_and_one_that_came_back_or_from_nobody_is_not() {
+        let all = vec![taken("reader", None), taken("reader", Some("b")), taken("uns", Some("a"))];
+        let text = "role uns runs on node b now: node a, which had it, has died (cause death, epoch 7)".to_owned();
+        assert_eq!(sent(None, &["reader", "uns"], all).await, [(Kind::Takeover, Some("uns".to_owned()), text)]);
+    }
+
+    #[tokio::test]
+    async fn in_a_pair_its_own_lease_stands_for_its_roles() {
+        let all = vec![taken("node", Some("a")), taken("reader", Some("a")), lost("node"), lost("reader")];
+        let kinds: Vec<_> =
+            sent(Some("node"), &[], all).await.into_iter().map(|(kind, role, _)| (kind, role)).collect();
+        let node = || Some("node".to_owned());
+        assert_eq!(kinds, [(Kind::Takeover, node()), (Kind::Demotion, node())]);
+        // One that is lost alone is told.
+        let alone = sent(Some("node"), &["node"], vec![lost("reader")]).await;
+        let text = "node b has lost role reader (epoch 7): it ran out".to_owned();
+        assert_eq!(alone, [(Kind::Demotion, Some("reader".to_owned()), text)]);
+    }
+
+    #[tokio::test]
+    async fn of_a_role_that_flaps_its_holder_speaks() {
+        let all = vec![LeaseEvent::Flapping { key: key("reader") }, LeaseEvent::Flapping { key: key("uns") }];
+        let told = sent(None, &["reader"], all).await;
+        assert_eq!((told.len(), told[0].0, told[0].1.as_deref()), (1, Kind::Flapping, Some("reader")));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_about_the_node() {
+        let told = sent(None, &[], vec![LeaseEvent::Refused { sentence: "there is one already".to_owned() }]).await;
+        let text = "node b may not take part, and ends: there is one already".to_owned();
+        assert_eq!(told, [(Kind::Refused, None, text)]);
+    }
+}
