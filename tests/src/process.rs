@@ -71,7 +71,7 @@ pub fn probe() -> anyhow::Result<PathBuf> {
     path.context("PLANT_PROBE names no module: run the tests by `cargo xtask test`")
 }
 
-/// The Python that has the peers' packages (`asyncua`, `psycopg`): `PLANT_PYTHON`, which `cargo xtask test` sets.
+/// The Python that has the peers' packages (`aiosmtpd`, `asyncua`, `psycopg`): `PLANT_PYTHON`, which `cargo xtask test` sets.
 ///
 /// # Errors
 /// When it is not set or not there.

@@ -4,6 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -12,6 +13,9 @@ use super::{EXIT_CONFIGURATION, EXIT_DEMOTED};
 use crate::config::{Config, host_name};
 use crate::identity::NodeName;
 use crate::node::{self, Boots, Ended, Front, Places, Settings, StartError};
+
+/// For so long the last alerts are waited for, at the end of the process.
+const LAST_ALERTS: Duration = Duration::from_secs(5);
 
 /// Runs a node until SIGTERM or SIGINT; a second one ends it at once. A node that others took for dead goes on as another boot.
 pub async fn run(arguments: Run) -> ExitCode {
@@ -60,6 +64,7 @@ async fn run_one_boot(settings: &Settings, front: Option<Front>) -> Next {
     if let Some(Ended::Dead(sentence)) = &ended {
         tracing::warn!("{sentence}");
     }
+    let alerts = node.alerts();
     let front = tokio::select! {
         front = node.end() => front,
         () = asked_to_end() => {
@@ -80,6 +85,12 @@ async fn run_one_boot(settings: &Settings, front: Option<Front>) -> Next {
         }
     };
     front.end().await;
+    if let Some(alerts) = alerts {
+        tokio::select! {
+            () = alerts.settle(LAST_ALERTS) => {}
+            () = asked_to_end() => {}
+        }
+    }
     Next::End(code)
 }
 

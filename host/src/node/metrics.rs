@@ -19,8 +19,8 @@ use crate::api::Metrics;
 use crate::identity::{Holder, RoleKey};
 use crate::lease::keeper::Snapshot;
 use crate::store::Database;
-use crate::store::standing::Proof;
 use crate::store::queries::{Gap, gaps_since, newest_id};
+use crate::store::standing::Proof;
 
 /// How often it is looked whether a takeover of this node has come to its first commit.
 const LOOK: Duration = Duration::from_secs(5);

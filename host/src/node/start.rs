@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use sqlx::PgPool;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::alerting::{self, Alerting};
 use super::boots::Boots;
 use super::local::LocalView;
 use super::metrics::{self as measure, LeaseMetrics};
@@ -28,6 +30,8 @@ use crate::store::{self, Bounds, Pool, StoreError};
 
 /// The pause before the database is tried again, while it does not answer.
 const AGAIN: Duration = Duration::from_secs(1);
+/// So many changes of leases are kept for a listener that is late.
+const EVENTS: usize = 256;
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -97,9 +101,13 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let keys = keys(&config, &runnables, &reports);
     let store = lease_store.map_err(store_error)?;
     let pair = pair(&config)?;
-    let all_keys = keys.iter().chain(&pair).cloned().collect();
-    let (keeper, granted) = keeper::start(keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone() })
-        .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
+    let all_keys: Vec<RoleKey> = keys.iter().chain(&pair).cloned().collect();
+    let alerts = alerting::alerts(&config).map_err(StartError::Configuration)?;
+    // Whoever is to hear of everything subscribes before the keeper starts.
+    let (events, heard) = broadcast::channel(EVENTS);
+    let leases = keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone(), events };
+    let (keeper, granted) =
+        keeper::start(leases).map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
     let (leases_seen, refusing) = (keeper.snapshot(), database.clone());
     let means = Means {
@@ -122,16 +130,31 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let (proof, conflict) = stand(standing, &stop);
     let measured = LeaseMetrics { keys: all_keys, leases: leases_seen, database: refusing, proof: proof.clone() };
     measure::register(&metrics, measured);
+    let alerting = alerts.map(|alerts| {
+        metrics.register(|registry| alerts.register(registry));
+        let (config, node, leases) = (config.clone(), me.node.clone(), keeper.snapshot());
+        let plant = redundant(&config, &pool);
+        let telling = Alerting { config, node, pair: pair.clone(), leases, plant, alerts: alerts.clone() };
+        (alerts, tokio::spawn(telling.keep(heard, stop.clone())))
+    });
     let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), pair, opc, refused, proof };
     let ends_when_demoted = config.redundancy.as_ref().is_some_and(|r| r.on_demotion == OnDemotion::Exit);
     let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
     front.show(state);
     tracing::info!(node = %me.node, boot = %me.boot, address, "the node serves");
-    Ok(Node { supervisor, keeper, front, stop, ends_when_demoted, conflict })
+    Ok(Node { supervisor, keeper, front, stop, ends_when_demoted, conflict, alerting })
 }
 
 /// What this node shows the others, from now on: whether it could take over, and a sentence if it must not be beside one of them.
 type Shown = (watch::Receiver<Option<Proof>>, watch::Receiver<Option<String>>);
+
+/// Where there are several nodes: their database, and how long a lease lasts.
+fn redundant(config: &Config, pool: &Pool) -> Option<(PgPool, Duration)> {
+    match (leases::lease(config), pool) {
+        (Some(lease), Pool::Postgres(pool)) => Some((pool.clone(), lease)),
+        _ => None,
+    }
+}
 
 /// Refuses to be beside a node that is of another plant, or is reached at the same address.
 async fn standing(
@@ -142,9 +165,9 @@ async fn standing(
     opc: &Arc<PlantOpc>,
     refused: &[String],
 ) -> Result<Option<Standing>, StartError> {
-    let (Some(lease), Pool::Postgres(pool)) = (leases::lease(config), pool) else { return Ok(None) };
+    let Some((pool, lease)) = redundant(config, pool) else { return Ok(None) };
     let standing = Standing {
-        pool: pool.clone(),
+        pool,
         me: me.clone(),
         facts: facts(config, address),
         lease,

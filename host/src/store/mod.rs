@@ -16,8 +16,9 @@ pub mod queries;
 pub mod reports;
 pub(crate) mod session;
 mod sql;
-pub mod standing;
 pub mod sqlite;
+pub mod standing;
+pub mod vacancy;
 pub mod value;
 
 use std::sync::Arc;

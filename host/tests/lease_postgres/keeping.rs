@@ -9,11 +9,11 @@ use host::identity::{BootId, Holder, RoleKey};
 use host::lease::keeper::{self, KeeperHandle, RestartError, Snapshot};
 use host::lease::postgres::Me;
 use host::lease::single::SinglePostgres;
-use host::lease::{Cause, Held, LeaseStore};
+use host::lease::{Cause, Held, LeaseEvent, LeaseStore};
 use host::store::postgres::PostgresDatabase;
 use host::store::{Bounds, Database, Options, Params, Statement};
 use sqlx::Executor;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 
 use crate::ground::{Ground, key, store_at};
 use crate::proxy::Proxy;
@@ -30,6 +30,7 @@ const HELD_BACK_UNTIL: &str = "SELECT (extract(epoch FROM effects_not_before) * 
 pub struct Keeper {
     pub handle: KeeperHandle,
     granted: mpsc::Receiver<Held>,
+    events: broadcast::Receiver<LeaseEvent>,
 }
 
 impl Keeper {
@@ -53,9 +54,10 @@ impl Keeper {
     }
 
     fn in_scope(store: Arc<dyn LeaseStore>, me: Holder, pair: Option<RoleKey>) -> Self {
+        let (events, heard) = broadcast::channel(64);
         let (handle, granted) =
-            keeper::start(keeper::Settings { store, me, roles: vec![key("reader")], pair }).unwrap();
-        Self { handle, granted }
+            keeper::start(keeper::Settings { store, me, roles: vec![key("reader")], pair, events }).unwrap();
+        Self { handle, granted, events: heard }
     }
 
     pub async fn held(&mut self) -> Held {
@@ -66,6 +68,11 @@ impl Keeper {
     pub async fn says(&self, what: impl Fn(&Snapshot) -> bool) -> Snapshot {
         let mut snapshot = self.handle.snapshot();
         tokio::time::timeout(PATIENCE, snapshot.wait_for(|now| what(now))).await.unwrap().unwrap().clone()
+    }
+
+    /// The next thing that it tells.
+    async fn told(&mut self) -> LeaseEvent {
+        tokio::time::timeout(PATIENCE, self.events.recv()).await.unwrap().unwrap()
     }
 }
 
@@ -87,6 +94,11 @@ async fn a_standby_takes_over_only_after_the_holder_that_went_silent_has_fenced_
     assert!(new.epoch() > old.epoch());
     assert!(new.hold_back().is_some(), "what it may still do is waited for");
     is_lost(&old).await;
+    let LeaseEvent::Taken { from, epoch, .. } = b.told().await else { panic!("b has taken it") };
+    assert_eq!((from, epoch), (Some("a".parse().unwrap()), new.epoch()));
+    assert!(matches!(a.told().await, LeaseEvent::Taken { from: None, cause: Cause::Start, .. }));
+    let LeaseEvent::Lost { key: lost, epoch, .. } = a.told().await else { panic!("a has lost it") };
+    assert_eq!((lost, epoch), (key("reader"), old.epoch()));
     let (a, b) = (a.says(|now| now.demotions == 1).await, b.says(|now| now.takeovers == 1).await);
     assert!(a.held.is_empty() && a.last_error.is_some(), "{a:?}");
     assert!(b.holds(&key("reader")) && b.demotions == 0, "{b:?}");
@@ -112,7 +124,11 @@ async fn transactions_that_take_every_connection_and_hold_every_row_delay_no_ren
     let waiting: Vec<_> = (0..20)
         .map(|_| {
             let (database, held) = (database.clone(), held.clone());
-            tokio::spawn(async move { while database.begin(&held, Options::default()).await.is_err() {} })
+            tokio::spawn(async move {
+                while database.begin(&held, Options::default()).await.is_err() {
+                    tokio::task::yield_now().await;
+                }
+            })
         })
         .collect();
     let before = held.deadline();
@@ -300,7 +316,7 @@ async fn a_shutdown_gives_back_what_is_still_held_and_holds_effects_back() {
 #[tokio::test]
 async fn a_keeper_whose_handle_is_gone_ends_what_it_held() {
     let ground = Ground::new().await;
-    let Keeper { handle, mut granted } = Keeper::at(&ground.server.url(), "a");
+    let Keeper { handle, mut granted, .. } = Keeper::at(&ground.server.url(), "a");
     let held = granted.recv().await.unwrap();
     drop(handle);
     is_lost(&held).await;
@@ -309,7 +325,7 @@ async fn a_keeper_whose_handle_is_gone_ends_what_it_held() {
 #[tokio::test]
 async fn a_lease_that_nobody_takes_from_the_keeper_is_given_back() {
     let ground = Ground::new().await;
-    let Keeper { handle: _handle, granted } = Keeper::at(&ground.server.url(), "a");
+    let Keeper { handle: _handle, granted, .. } = Keeper::at(&ground.server.url(), "a");
     drop(granted);
     ground.until("SELECT count(*) FROM plant_leases WHERE node IS NULL", 1).await;
     let before = ground.number(HELD_BACK_UNTIL).await;

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{Settings, commands};
 use crate::clock::{BootInstant, wall_nanos};
 use crate::identity::{Holder, RoleKey};
 use crate::lease::decisions;
-use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseStore, Placed, Seen};
+use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseEvent, LeaseStore, Placed, Seen};
 
 /// What the keeper knows, for status and for whoever waits.
 #[derive(Debug, Clone, Default)]
@@ -93,11 +93,12 @@ pub(super) struct Shared {
     state: Mutex<State>,
     granted: mpsc::Sender<Held>,
     snapshot: watch::Sender<Snapshot>,
+    events: broadcast::Sender<LeaseEvent>,
 }
 
 impl Shared {
     pub(super) fn new(settings: Settings, granted: mpsc::Sender<Held>) -> Self {
-        let Settings { store, me, roles, pair } = settings;
+        let Settings { store, me, roles, pair, events } = settings;
         let now_ms = wall_nanos() / 1_000_000;
         let first = Snapshot {
             store: store.name(),
@@ -117,6 +118,7 @@ impl Shared {
             state: Mutex::default(),
             granted,
             snapshot: watch::Sender::new(first),
+            events,
         }
     }
 
@@ -177,6 +179,8 @@ impl Shared {
             *now.taken.entry(grant.cause.as_str()).or_default() += 1;
         });
         let held = self.hold(&grant);
+        let from = grant.previous.map(|holder| holder.node);
+        self.tell(LeaseEvent::Taken { key: grant.key.clone(), from, cause: grant.cause, epoch: grant.epoch });
         if self.is_pair(&grant.key) {
             // Nothing runs under it but the roles, which are taken next.
             return;
@@ -203,6 +207,7 @@ impl Shared {
             tracing::warn!(role = %lost.key(), epoch = %lost.epoch(), why, "the lease is lost");
             self.snapshot.send_modify(|now| now.demotions += 1);
             self.show();
+            self.tell(LeaseEvent::Lost { key: lost.key().clone(), epoch: lost.epoch(), why: why.to_owned() });
             self.look_again.notify_one();
             if self.is_pair(lost.key()) {
                 self.end_all("the pair's lease is lost");
@@ -226,6 +231,7 @@ impl Shared {
             let was = |key: &RoleKey| now.placed(key).is_some_and(Placed::is_flapping);
             for Placed { key, .. } in placed.iter().filter(|placed| placed.is_flapping() && !was(&placed.key)) {
                 tracing::warn!(role = %key, "it changes hands again and again: it stays where it is until that ends");
+                self.tell(LeaseEvent::Flapping { key: key.clone() });
             }
             let news = now.placed != placed;
             if news {
@@ -265,8 +271,15 @@ impl Shared {
         });
     }
 
+    /// Tells whoever listens; never waits.
+    fn tell(&self, event: LeaseEvent) {
+        // Perhaps nobody does.
+        let _ = self.events.send(event);
+    }
+
     /// This node may not take part: everything ends.
     pub(super) fn refuse(&self, sentence: &str) {
+        self.tell(LeaseEvent::Refused { sentence: sentence.to_owned() });
         self.withdrawn.cancel();
         self.end_all(sentence);
         self.snapshot.send_modify(|now| now.refused = Some(sentence.to_owned()));

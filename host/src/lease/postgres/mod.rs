@@ -17,8 +17,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::{PgConnection, Row};
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{PgConnection, Row};
 
 use self::hearing::Hearing;
 use self::life::Life;
@@ -190,7 +190,9 @@ impl PostgresStore {
     /// Ends what the holder before had begun, where it did not let go by itself. The lease is ours whether this succeeds or not: locks that
     /// stay behind end by the server's own timeouts.
     async fn end_backends(&self, connection: &mut PgConnection, answer: &Acquired, taken_us: i64) {
-        let Acquired::Granted(Grant { key, previous: Some(previous), cause: Cause::Death | Cause::Expiry, .. }) = answer else {
+        let Acquired::Granted(Grant { key, previous: Some(previous), cause: Cause::Death | Cause::Expiry, .. }) =
+            answer
+        else {
             return;
         };
         if previous.boot == self.me.holder.boot {
@@ -198,8 +200,12 @@ impl PostgresStore {
         }
         match backends::end(connection, previous, key, taken_us).await {
             Ok(0) => {}
-            Ok(ended) => tracing::info!(role = %key, of = %previous.node, ended, "ended what the holder before had begun"),
-            Err(error) => tracing::warn!(role = %key, of = %previous.node, %error, "what the holder before had begun could not be ended"),
+            Ok(ended) => {
+                tracing::info!(role = %key, of = %previous.node, ended, "ended what the holder before had begun")
+            }
+            Err(error) => {
+                tracing::warn!(role = %key, of = %previous.node, %error, "what the holder before had begun could not be ended")
+            }
         }
     }
 }
