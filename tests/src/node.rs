@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::namespace::Namespace;
-use crate::process::{bound_to_this_thread, free_port, host_binary, wait_until};
+use crate::process::{beside_the_host, bound_to_this_thread, free_port, host_binary, wait_until};
 
 /// A node of a plant; killed when dropped.
 pub struct Node {
@@ -261,5 +261,5 @@ fn in_environment(command: &mut Command) -> anyhow::Result<()> {
 
 /// Compiled modules are shared by all the tests of a run.
 fn cache() -> anyhow::Result<PathBuf> {
-    Ok(host_binary()?.parent().context("the host binary is nowhere")?.join("test-module-cache"))
+    Ok(beside_the_host()?.join("test-module-cache"))
 }

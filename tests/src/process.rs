@@ -62,6 +62,14 @@ pub fn host_binary() -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Where things are kept that all tests of a run share.
+///
+/// # Errors
+/// When the host was not built.
+pub fn beside_the_host() -> anyhow::Result<PathBuf> {
+    Ok(host_binary()?.parent().context("the host binary is nowhere")?.to_owned())
+}
+
 /// The module that does what its configuration says: `PLANT_PROBE`, which `cargo xtask test` sets.
 ///
 /// # Errors
