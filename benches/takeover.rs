@@ -151,7 +151,7 @@ fn wait_until_ready(node: &Node) -> anyhow::Result<()> {
 }
 
 fn wait_until_all_run(node: &Node) -> anyhow::Result<()> {
-    let run = |role: &str| harness::plant::role(node, role).is_ok_and(|role| role["state"] == "running");
+    let run = |role: &str| harness::plant::role(node, role).is_ok_and(|role| harness::plant::text(&role, "state") == "running");
     harness::process::wait_until("all the roles run", Duration::from_secs(60), || {
         Ok(run("reader") && PROBES.iter().all(|probe| run(probe)))
     })
