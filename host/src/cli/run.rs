@@ -97,7 +97,7 @@ fn settings(arguments: Run) -> Result<Settings, String> {
 }
 
 /// Returns at the next SIGTERM or SIGINT.
-async fn asked_to_end() {
+pub(super) async fn asked_to_end() {
     let Ok((mut terminate, mut interrupt)) =
         signal(SignalKind::terminate()).and_then(|t| signal(SignalKind::interrupt()).map(|i| (t, i)))
     else {
