@@ -53,9 +53,9 @@ impl Node {
             through.extend(leading_to(url, proxy.address()));
             proxies.push(proxy);
         }
-        let cut_off = through.len() == urls.len();
+        let is_between = through.len() == urls.len();
         let text = std::fs::read_to_string(plant).with_context(|| format!("cannot read {}", plant.display()))?;
-        let text = copy_of(&text, if cut_off { &through } else { urls })?;
+        let text = copy_of(&text, if is_between { &through } else { urls })?;
         let stem = plant.file_stem().unwrap_or_default().to_string_lossy();
         let copy = config.directory.join(format!(".{stem}.{name}.{}.toml", std::process::id()));
         write_new(&copy, &text).with_context(|| {
@@ -64,7 +64,7 @@ impl Node {
                 copy.display()
             )
         })?;
-        if !cut_off {
+        if !is_between {
             proxies.clear();
         }
         let log = logs.join(format!("{name}.log"));
