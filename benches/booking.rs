@@ -28,7 +28,7 @@ use plant_benches::native::Native;
 use plant_benches::{conditions, ground, process};
 use sqlx::{Connection, PgConnection};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 
 const COUNTERS: usize = 5_000;
 /// What waits for the reader at its full speed: the most that one call may bring, here two changes of each counter.
@@ -92,10 +92,12 @@ async fn leases(config: &Config) -> anyhow::Result<(KeeperHandle, BTreeMap<Strin
     let me = ground::me()?;
     let store = SinglePostgres::new(
         &config.store,
-        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new() },
+        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new(), gone: Vec::new() },
     )?;
     let roles = vec![ground::key("reader")?, ground::key("native")?];
-    let (keeper, mut granted) = keeper::start(keeper::Settings { store: Arc::new(store), me, roles })?;
+    let (events, _) = broadcast::channel(1);
+    let settings = keeper::Settings { store: Arc::new(store), me, roles, pair: None, events };
+    let (keeper, mut granted) = keeper::start(settings)?;
     let mut leases = BTreeMap::new();
     while leases.len() < 2 {
         let held = granted.recv().await.context("the keeper has ended")?;

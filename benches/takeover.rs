@@ -20,7 +20,7 @@ use host::store::{self, Bounds};
 use plant_benches::figures::{self, Bar};
 use plant_benches::{conditions, ground, process};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 
 const TAKEOVERS: usize = 60;
 const STARTS: usize = 10;
@@ -60,10 +60,11 @@ async fn takeovers(server: &Postgres, line: &Simulator) -> anyhow::Result<()> {
     let supervisor = Supervisor::start(means, BTreeMap::from([(key.role.clone(), runnable)]), granted)?;
     let leases = SinglePostgres::new(
         &config.store,
-        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new() },
+        Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new(), gone: Vec::new() },
     )?;
-    let (keeper, mut leases) =
-        keeper::start(keeper::Settings { store: Arc::new(leases), me, roles: vec![key.clone()] })?;
+    let (events, _) = broadcast::channel(1);
+    let settings = keeper::Settings { store: Arc::new(leases), me, roles: vec![key.clone()], pair: None, events };
+    let (keeper, mut leases) = keeper::start(settings)?;
     let mut held = leases.recv().await.context("the keeper has ended")?;
     let mut reports = supervisor.reports().watch();
     let mut took = Vec::new();

@@ -20,6 +20,10 @@ impl Database for Accepting {
         held.check().map_err(|_| DbError::LeaseLost)?;
         Ok(Box::new(Open { machines: self.machines, now: wall_nanos() }))
     }
+
+    fn fence_refusals(&self) -> u64 {
+        0
+    }
 }
 
 struct Open {

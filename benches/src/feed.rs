@@ -200,6 +200,10 @@ impl Database for Fed {
         let inner = self.inner.begin(held, options).await?;
         Ok(Box::new(Watched { inner, tally: self.tally.clone(), booked: 0 }))
     }
+
+    fn fence_refusals(&self) -> u64 {
+        self.inner.fence_refusals()
+    }
 }
 
 struct Watched {

@@ -3,7 +3,9 @@
 //! A count goes one way through these modules: an OPC UA sample enters `opc`, waits in its queue, is handed by `role` to the guest,
 //! comes back through `capability` as a transaction of `store`, which checks the fence of `lease` as it commits.
 
+pub mod alert;
 pub mod api;
+pub mod bus;
 pub mod capability;
 pub mod cli;
 pub mod clock;

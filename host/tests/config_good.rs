@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use host::config::{Config, Leases, OnFall, OnReset, Security, StateMap, Store, Uncertain};
+use host::config::{Config, Leases, MailSecurity, OnFall, OnReset, Security, StateMap, Store, Uncertain};
 
 #[cfg(test)]
 fn environment(name: &str) -> Option<String> {
@@ -120,10 +120,39 @@ fn a_key_of_another_lease_store_is_said_to_do_nothing() {
 fn what_this_version_does_not_do_yet_is_said() {
     let config = every_key();
     let text = config.warnings.join("\n");
-    for key in ["bus is read", "series is read", "alerts is read", "roles.label.allow is read"] {
+    for key in ["series is read", "roles.label.allow is read"] {
         assert!(text.contains(key), "{key} in {text}");
     }
     assert!(text.contains("machines[FILL01].scrap.max_rate is missing"), "{text}");
+    // Alerts use it.
+    assert!(!text.contains("bus is read"), "{text}");
+    let unused = load("[plant]\nname = \"p\"\n[bus.main]\nurl = \"nats://10.0.0.1\"\n").warnings.join("\n");
+    assert!(unused.contains("bus is read and has no effect"), "{unused}");
+}
+
+#[test]
+fn every_channel_for_alerts_is_read() {
+    let alerts = every_key().alerts;
+    assert_eq!(alerts.webhook.as_deref(), Some("http://127.0.0.1:9000/alerts"));
+    let (bus, subject) = alerts.bus.unwrap();
+    assert_eq!((bus.name.as_str(), subject.as_str()), ("main", "plant.alerts"));
+    let email = alerts.email.unwrap();
+    assert_eq!((email.server.host.as_str(), email.server.port), ("mail.example", 2587));
+    assert_eq!(email.server.security, MailSecurity::StartTls);
+    assert_eq!(email.from.email.to_string(), "plant@example.com");
+    assert_eq!(email.to.len(), 1);
+    assert_eq!(email.login, Some(("plant".to_owned(), "0123456789abcdef".to_owned())));
+}
+
+#[test]
+fn alerts_without_a_channel_and_a_password_sent_in_the_clear_are_warned_of() {
+    let warned = |keys: &str| load(&format!("[plant]\nname = \"p\"\n[alerts]\n{keys}")).warnings.join("\n");
+    assert!(warned("").contains("alerts names no channel"));
+    let login = "user = \"plant\", password_env = \"PLANT_TOKEN\"";
+    let clear =
+        format!("email = {{ server = \"smtp://mail\", from = \"a@b.example\", to = [\"c@d.example\"], {login} }}");
+    assert!(warned(&clear).contains("alerts.email.user sends its password"));
+    assert_eq!(warned(&clear.replace("smtp:", "smtps:")), "");
 }
 
 #[test]

@@ -25,7 +25,7 @@ mod tests {
 
     fn node(name: &str, directory: &Path, pool: &SqlitePool) -> SingleSqlite {
         let holder = Holder { node: name.parse().unwrap(), boot: BootId::random() };
-        let me = Me { holder, address: "http://127.0.0.1:8080".to_owned(), modules: BTreeMap::new() };
+        let me = Me { holder, address: "http://127.0.0.1:8080".to_owned(), modules: BTreeMap::new(), gone: Vec::new() };
         SingleSqlite::new(me, &directory.join("plant.db"), pool.clone())
     }
 

@@ -4,20 +4,26 @@
 //! and says so.
 
 pub mod asyncua;
+pub mod namespace;
 pub mod nats;
 pub mod node;
 pub mod plant;
 pub mod postgres;
 pub mod process;
 pub mod simulator;
+pub mod smtp;
 pub mod takeover;
 pub mod watch;
+pub mod webhook;
 
 pub use asyncua::Asyncua;
+pub use namespace::Namespace;
 pub use nats::Nats;
 pub use node::Node;
 pub use plant::Plant;
 pub use postgres::Postgres;
 pub use simulator::Simulator;
+pub use smtp::Smtp;
 pub use takeover::{End, take_over};
 pub use watch::Watch;
+pub use webhook::Webhook;

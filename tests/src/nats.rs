@@ -1,6 +1,7 @@
 //! A NATS server with JetStream of its own for each test that wants one.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -67,6 +68,20 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
+    /// Begins to listen to a subject.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn listen(&self, subject: &str) -> anyhow::Result<Listener> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut listener = Listener { stream: BufReader::new(stream) };
+        listener.say(&format!("CONNECT {{\"verbose\":false}}\r\nSUB {subject} 1\r\nPING\r\n"))?;
+        // When the server has answered it has subscribed.
+        while listener.line()? != "PONG" {}
+        Ok(listener)
+    }
+
     /// Ends the server the hard way: no client is told.
     ///
     /// # Errors
@@ -101,6 +116,43 @@ impl Nats {
         });
         self.server = Some(child);
         ready.with_context(|| std::fs::read_to_string(&log).unwrap_or_default())
+    }
+}
+
+/// Somebody who listens to one subject.
+pub struct Listener {
+    stream: BufReader<TcpStream>,
+}
+
+impl Listener {
+    /// The next message.
+    ///
+    /// # Errors
+    /// When none comes within a minute.
+    pub fn message(&mut self) -> anyhow::Result<String> {
+        loop {
+            let line = self.line()?;
+            if line == "PING" {
+                self.say("PONG\r\n")?;
+            } else if line.starts_with("MSG ") {
+                let length = line.rsplit(' ').next().context("a message without its length")?;
+                let mut body = vec![0; length.parse()?];
+                self.stream.read_exact(&mut body)?;
+                return Ok(String::from_utf8(body)?);
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str) -> anyhow::Result<()> {
+        Ok(self.stream.get_mut().write_all(text.as_bytes())?)
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            bail!("NATS has ended the connection");
+        }
+        Ok(line.trim_end().to_owned())
     }
 }
 

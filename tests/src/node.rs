@@ -10,11 +10,13 @@ use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::namespace::Namespace;
 use crate::process::{bound_to_this_thread, free_port, host_binary, wait_until};
 
 /// A node of a plant; killed when dropped.
 pub struct Node {
     name: String,
+    host: String,
     port: u16,
     log: PathBuf,
     process: Child,
@@ -26,17 +28,38 @@ impl Node {
     /// # Errors
     /// When the host was not built or cannot be started.
     pub fn start(plant: &Path, name: &str, arguments: &[&str]) -> anyhow::Result<Self> {
+        let command = bound_to_this_thread("KILL", host_binary()?);
+        Self::start_by(command, "127.0.0.1", plant, name, arguments)
+    }
+
+    /// The same in a network of its own; `[serve] bind` has to let the other side in.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_in(network: &Namespace, plant: &Path, name: &str, arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut command = bound_to_this_thread("KILL", "ip");
+        command.args(network.inside().iter().skip(1)).arg(host_binary()?);
+        Self::start_by(command, &network.far(), plant, name, arguments)
+    }
+
+    fn start_by(
+        mut command: Command,
+        host: &str,
+        plant: &Path,
+        name: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
         let port = free_port()?;
         let log = plant.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log)?;
-        let mut command = bound_to_this_thread("KILL", host_binary()?);
         command
             .args(["run", "--config", "plant.toml", "--node", name, "--api-port", &port.to_string()])
             .args(arguments);
         in_environment(&mut command)?;
+        command.env("HOST_STATE", plant.join("state"));
         command.current_dir(plant).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let process = command.spawn().with_context(|| format!("cannot start node {name}"))?;
-        Ok(Self { name: name.to_owned(), port, log, process })
+        Ok(Self { name: name.to_owned(), host: host.to_owned(), port, log, process })
     }
 
     /// The node's name.
@@ -48,7 +71,7 @@ impl Node {
     /// Where it serves.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://{}:{}", self.host, self.port)
     }
 
     /// The document at a path of its API, like `/api/status`.
@@ -210,7 +233,7 @@ pub fn host(plant: &Path, arguments: &[&str]) -> anyhow::Result<Said> {
 /// When the host was not built, or does not end within `at_most`; what it has said is in the error.
 pub fn host_within(plant: &Path, arguments: &[&str], at_most: Duration) -> anyhow::Result<Said> {
     let mut command = bound_to_this_thread("KILL", host_binary()?);
-    command.args(arguments).current_dir(plant).stdin(Stdio::null());
+    command.args(arguments).current_dir(plant).stdin(Stdio::null()).env("HOST_STATE", plant.join("state"));
     in_environment(&mut command)?;
     let [mut output, mut errors] = [tempfile::tempfile()?, tempfile::tempfile()?];
     let mut process = command.stdout(output.try_clone()?).stderr(errors.try_clone()?).spawn()?;

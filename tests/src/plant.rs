@@ -1,7 +1,7 @@
 //! A plant to test with: a directory with its `plant.toml`, and what its books and roles say.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -80,6 +80,25 @@ impl Plant {
         let mut node = Node::start(self.path(), name, &[])?;
         node.wait_until_healthy()?;
         Ok(node)
+    }
+
+    /// Where its further modules are.
+    ///
+    /// # Errors
+    /// When the directory can not be made.
+    pub fn guests(&self) -> anyhow::Result<PathBuf> {
+        let folder = self.path().join("guests");
+        std::fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    /// Adds a module of this name.
+    ///
+    /// # Errors
+    /// When it can not be copied.
+    pub fn with_module(&self, name: &str, module: &Path) -> anyhow::Result<()> {
+        std::fs::copy(module, self.guests()?.join(format!("{name}.wasm")))?;
+        Ok(())
     }
 
     /// How long a lease lasts.

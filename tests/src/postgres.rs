@@ -1,5 +1,7 @@
 //! A PostgreSQL server of its own for each test that wants one.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tempfile::TempDir;
 
+use crate::namespace::Namespace;
 use crate::process::{bound_to_this_thread, free_port, wait_until};
 
 /// A private PostgreSQL cluster on a free port of 127.0.0.1; gone when dropped.
@@ -14,6 +17,7 @@ pub struct Postgres {
     directory: TempDir,
     server: Option<Child>,
     port: u16,
+    listen: String,
     settings: Vec<&'static str>,
 }
 
@@ -32,14 +36,33 @@ impl Postgres {
     /// # Errors
     /// When PostgreSQL is not installed or does not start; the server's log is in the error.
     pub fn start_with(settings: &[&'static str]) -> anyhow::Result<Self> {
+        Self::start_on(None, settings)
+    }
+
+    /// One that the other side of this network reaches as well, without fsync.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_for(network: &Namespace) -> anyhow::Result<Self> {
+        Self::start_on(Some(network), &["fsync=off"])
+    }
+
+    fn start_on(network: Option<&Namespace>, settings: &[&'static str]) -> anyhow::Result<Self> {
         let directory = TempDir::with_prefix("plant-pg-")?;
-        let mut server = Self { directory, server: None, port: 0, settings: settings.to_vec() };
+        let listen = network.map_or_else(|| "127.0.0.1".to_owned(), |network| format!("127.0.0.1,{}", network.near()));
+        let mut server = Self { directory, server: None, port: 0, listen, settings: settings.to_vec() };
         own_by_postgres(server.path())?;
         let mut initdb = server.as_postgres("initdb", "TERM")?;
         initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]);
         let made = initdb.args(["--locale=C.UTF-8", "-D"]).arg(server.data()).output().context("initdb")?;
         if !made.status.success() {
             bail!("initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+        }
+        if let Some(network) = network {
+            let mut access = File::options().append(true).open(server.data().join("pg_hba.conf"))?;
+            for address in [network.near(), network.far()] {
+                writeln!(access, "host all all {address}/32 trust")?;
+            }
         }
         server.run_on_a_free_port()?;
         Ok(server)
@@ -60,7 +83,13 @@ impl Postgres {
     /// The URL of its database.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+        self.url_at("127.0.0.1")
+    }
+
+    /// The same, by another of the addresses where it listens.
+    #[must_use]
+    pub fn url_at(&self, address: &str) -> String {
+        format!("postgres://postgres@{address}:{}/postgres", self.port)
     }
 
     /// Its port.
@@ -94,7 +123,7 @@ impl Postgres {
         let log = std::fs::File::create(self.path().join("log"))?;
         let mut command = self.as_postgres("postgres", "QUIT")?;
         command.arg("-D").arg(self.data()).arg("-k").arg(self.path());
-        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        command.args(["-h", &self.listen, "-p", &self.port.to_string()]);
         for setting in ["max_connections=200"].iter().chain(&self.settings) {
             command.args(["-c", setting]);
         }

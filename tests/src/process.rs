@@ -62,7 +62,16 @@ pub fn host_binary() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The Python that has the peers' packages (`asyncua`, `psycopg`): `PLANT_PYTHON`, which `cargo xtask test` sets.
+/// The module that does what its configuration says: `PLANT_PROBE`, which `cargo xtask test` sets.
+///
+/// # Errors
+/// When it is not set or not there.
+pub fn probe() -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PLANT_PROBE").map(PathBuf::from).filter(|path| path.exists());
+    path.context("PLANT_PROBE names no module: run the tests by `cargo xtask test`")
+}
+
+/// The Python that has the peers' packages (`aiosmtpd`, `asyncua`, `psycopg`): `PLANT_PYTHON`, which `cargo xtask test` sets.
 ///
 /// # Errors
 /// When it is not set or not there.

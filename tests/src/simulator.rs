@@ -25,10 +25,19 @@ impl Simulator {
     /// # Errors
     /// When the host was not built or does not start; its log is in the error.
     pub fn start(arguments: &[&str]) -> anyhow::Result<Self> {
+        Self::start_at("127.0.0.1", arguments)
+    }
+
+    /// The same, with the OPC UA server at an address of this machine.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_at(address: &str, arguments: &[&str]) -> anyhow::Result<Self> {
         let directory = TempDir::with_prefix("plant-line-")?;
         let ready = directory.path().join("ready");
         let mut command = bound_to_this_thread("KILL", host_binary()?);
-        command.args(["simulate", "--listen", "opc.tcp://127.0.0.1:0", "--control", "127.0.0.1:0"]).args(arguments);
+        command.args(["simulate", "--listen", &format!("opc.tcp://{address}:0"), "--control", "127.0.0.1:0"]);
+        command.args(arguments);
         command.current_dir(directory.path()).stdin(Stdio::null());
         command.stdout(File::create(&ready)?).stderr(File::create(directory.path().join("log"))?);
         let process = command.spawn().context("cannot start the simulated line")?;

@@ -1,12 +1,13 @@
 //! One takeover: the holder is ended in one of three ways, the standby reads on, and the old holder comes back as a standby.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
+use chrono::DateTime;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::plant::{books, role, total, wait_until_booked, wait_until_read, wait_until_reading};
+use crate::plant::{books, role, text, total, wait_until_booked, wait_until_read, wait_until_reading};
 use crate::process::wait_until;
 use crate::watch::Watch;
 use crate::{Node, Plant, Simulator};
@@ -25,10 +26,14 @@ pub enum End {
 /// One takeover, in leases.
 #[derive(Debug, Clone, Copy)]
 pub struct Takeover {
+    /// When the holder was ended.
+    pub ended_at: SystemTime,
     /// From the holder's end until the standby's instance ran.
     pub from_end: f64,
     /// The same from the holder's last renewal, as the standby knew it.
     pub from_last_renewal: f64,
+    /// From the holder's end until the first booking of the new holder was committed, by the database's clock, which is this box's.
+    pub until_booked: Option<f64>,
 }
 
 /// How many takeovers a series has: `PLANT_ROUNDS`, else so many.
@@ -52,7 +57,7 @@ pub fn take_over(
     let before = role(standby, "reader")?;
     let number = |of: &Value, key: &str| of.get(key).and_then(Value::as_f64).unwrap_or_default();
     let since_renewal = lease - number(&before, "expires_in_ms") / 1000.0;
-    let ended = Instant::now();
+    let (ended, ended_at) = (Instant::now(), SystemTime::now());
     match end {
         End::Killed => holder.signal(Signal::KILL)?,
         End::Stopped => holder.signal(Signal::TERM)?,
@@ -75,7 +80,38 @@ pub fn take_over(
         *holder = plant.node(holder.name())?;
         watch.started(holder);
     }
-    Ok(Takeover { from_end: from_end / lease, from_last_renewal: (from_end + since_renewal) / lease })
+    Ok(Takeover {
+        ended_at,
+        from_end: from_end / lease,
+        from_last_renewal: (from_end + since_renewal) / lease,
+        until_booked: None,
+    })
+}
+
+impl Takeover {
+    /// The same, with what the plant's record says of the new holder's first booking.
+    ///
+    /// # Errors
+    /// When there is none within half a minute.
+    pub fn booked(self, holder: &Node, lease: Duration) -> anyhow::Result<Self> {
+        let took = first_booking(holder)?.duration_since(self.ended_at).unwrap_or_default();
+        Ok(Self { until_booked: Some(took.as_secs_f64() / lease.as_secs_f64()), ..self })
+    }
+}
+
+/// When the reader's holder committed its first booking.
+fn first_booking(holder: &Node) -> anyhow::Result<SystemTime> {
+    let mut at = None;
+    wait_until("the new holder has booked", Duration::from_secs(30), || {
+        let takeovers = holder.get("/api/takeovers")?;
+        let reader = takeovers.as_array().into_iter().flatten().find(|takeover| text(takeover, "role") == "reader");
+        let newest = reader.filter(|newest| text(newest, "to") == holder.name());
+        at = newest
+            .and_then(|newest| DateTime::parse_from_rfc3339(text(newest, "owed_booked_at")).ok())
+            .map(SystemTime::from);
+        Ok(at.is_some())
+    })?;
+    at.context("no booking")
 }
 
 /// A pair of nodes whose holder is ended so many times while the line goes on counting. In the end the books are what was made, no two
@@ -109,14 +145,15 @@ pub fn succession_checked(
     for _ in 0..times {
         let before = total(&books(&standby)?);
         wait_until("counts go on", Duration::from_secs(30), || Ok(total(&books(&standby)?) > before + 20))?;
-        takeovers.push(take_over(plant, end, &mut holder, &standby, &mut watch)?);
+        let takeover = take_over(plant, end, &mut holder, &standby, &mut watch)?;
+        takeovers.push(takeover.booked(&standby, plant.lease())?);
         check(&holder, &standby)?;
         std::mem::swap(&mut holder, &mut standby);
     }
     line.pause()?;
     wait_until_booked(&holder, &line.truth()?)?;
     epochs_only_grow(&holder, takeovers.len())?;
-    report(end, &takeovers, watch.end()?);
+    report(&format!("{end:?}"), &takeovers, watch.end()?);
     Ok(())
 }
 
@@ -128,16 +165,39 @@ fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
         let epoch = |key: &str| takeover.get(key).and_then(Value::as_u64).unwrap_or(0);
         epochs.push((epoch("from_epoch"), epoch("to_epoch")));
     }
-    ensure!(epochs.len() > at_least, "each is recorded, and the start: {takeovers}");
+    // A node answers with the newest 200, of five roles.
+    ensure!(epochs.len() > at_least.min(30), "each is recorded, and the start: {takeovers}");
     ensure!(epochs.iter().all(|(from, to)| from < to), "{takeovers}");
     ensure!(epochs.iter().zip(epochs.iter().skip(1)).all(|(one, next)| one.1 <= next.0), "{takeovers}");
     Ok(())
 }
 
 /// Prints what a series of takeovers took.
-pub fn report(end: End, takeovers: &[Takeover], samples: usize) {
-    println!("{end:?}: {} takeovers, {samples} samples of the nodes' instances; in leases:", takeovers.len());
+pub fn report(end: &str, takeovers: &[Takeover], samples: usize) {
+    println!("{end}: {} takeovers, {samples} samples of the nodes' instances; in leases:", takeovers.len());
     for takeover in takeovers {
-        println!("  {:.2} from the end, {:.2} from the last renewal", takeover.from_end, takeover.from_last_renewal);
+        println!("  {:.3} from the end, {:.3} from the last renewal", takeover.from_end, takeover.from_last_renewal);
     }
+    let mut booked: Vec<f64> = takeovers.iter().filter_map(|takeover| takeover.until_booked).collect();
+    if booked.is_empty() {
+        return;
+    }
+    booked.sort_by(f64::total_cmp);
+    let at = |share: f64| quantile(&booked, share);
+    println!("{end}, until the first booking: p50 {:.4}, p90 {:.4}, max {:.4}", at(0.5), at(0.9), at(1.0));
+    if booked.len() >= 100 {
+        println!("{end}, until the first booking: p99 {:.4}", at(0.99));
+    }
+}
+
+/// The value below or at which this share of sorted values lies.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a small index"
+    )]
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
 }

@@ -4,32 +4,38 @@
 use std::time::Duration;
 
 use harness::node::host;
-use harness::plant::text;
-use harness::process::wait_until;
+use harness::plant::{self, text};
+use harness::process::{probe, wait_until};
 use harness::takeover::{rounds, succession_checked};
 use harness::{End, Node, Plant, Postgres, Simulator};
 use serde_json::Value;
 
 #[test]
 fn a_killed_holder_is_succeeded_and_the_books_are_what_was_made() -> anyhow::Result<()> {
-    fail_over(End::Killed)
+    fail_over(End::Killed, rounds(30))
 }
 
 #[test]
 fn a_stopped_holder_hands_over_and_the_books_are_what_was_made() -> anyhow::Result<()> {
-    fail_over(End::Stopped)
+    fail_over(End::Stopped, rounds(30))
 }
 
 #[test]
 fn a_frozen_holder_commits_nothing_after_it_wakes_and_the_books_are_what_was_made() -> anyhow::Result<()> {
-    fail_over(End::Frozen)
+    fail_over(End::Frozen, rounds(5))
 }
 
-fn fail_over(end: End) -> anyhow::Result<()> {
+/// The reader and four other roles, under leases of 4 s.
+fn fail_over(end: End, rounds: usize) -> anyhow::Result<()> {
     let database = Postgres::start()?;
     let line = Simulator::start(&["--speed", "20", "--paused"])?;
-    let plant = Plant::bottling(&database.url(), &line.url(), Some(2))?;
-    succession_checked(&plant, &line, end, rounds(5), |from, to| recorded(end, &database, &plant, from, to))
+    let others: String = (1..=4)
+        .map(|n| format!("\n[roles.other-{n}]\nmodule = \"probe\"\nconfig = {{ mode = \"count\" }}\n"))
+        .collect();
+    let text = plant::head(&database.url(), &line.url(), "", Some(4)) + &others + &plant::line("");
+    let plant = Plant::from_text(&text, 4)?;
+    plant.with_module("probe", &probe()?)?;
+    succession_checked(&plant, &line, end, rounds, |from, to| recorded(end, &database, &plant, from, to))
 }
 
 /// The newest record of the reader is this takeover, with its figures.

@@ -74,7 +74,7 @@ fn fail_over(end: End) -> anyhow::Result<()> {
     counts_go_on(&standby)?;
     line.run(false);
     wait_until_booked(&holder, &line.truth())?;
-    report(end, &takeovers, watch.end()?);
+    report(&format!("{end:?}"), &takeovers, watch.end()?);
     Ok(())
 }
 

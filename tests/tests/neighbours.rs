@@ -1,12 +1,11 @@
 //! Guests that misbehave beside a reader that counts: it counts on, exactly and on time, and each of them ends by itself with its reason.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use harness::node::host;
 use harness::plant::{books, head, line, role, text, total, wait_until_booked, wait_until_read, wait_until_reading};
-use harness::process::wait_until;
+use harness::process::{probe, wait_until};
 use harness::{Node, Plant, Simulator};
 
 /// While neighbours misbehave, the books may stand still for so long at most: a slow machine needs much less, a stalled host for ever.
@@ -18,7 +17,7 @@ fn a_guest_that_loops_and_one_that_eats_memory_end_alone_and_the_reader_counts_o
                  \n[roles.eater]\nmodule = \"probe\"\nconfig = { mode = \"eat-memory\" }\nlimits = { memory = \"32MiB\" }\n";
     let simulator = Simulator::start(&["--speed", "20", "--paused"])?;
     let plant = plant_with(&simulator, roles)?;
-    std::fs::copy(probe()?, guests(&plant)?.join("probe.wasm"))?;
+    plant.with_module("probe", &probe()?)?;
     let node = plant.node("a")?;
     wait_until_reading(&node, "a")?;
     wait_until_read(&node, 12)?;
@@ -50,7 +49,7 @@ fn modules_that_are_none_are_refused_by_name_and_the_reader_counts() -> anyhow::
     let roles: String = wrong.iter().map(|(name, _)| format!("\n[roles.{name}]\n")).collect();
     let simulator = Simulator::start(&["--speed", "20", "--paused"])?;
     let plant = plant_with(&simulator, &roles)?;
-    let folder = guests(&plant)?;
+    let folder = plant.guests()?;
     std::fs::write(folder.join("corrupt.wasm"), "this is no module")?;
     std::fs::write(folder.join("core.wasm"), wat::parse_str("(module)")?)?;
     std::fs::write(folder.join("empty.wasm"), "")?;
@@ -97,17 +96,6 @@ const STRANGER: &str = r#"(component
 
 fn plant_with(simulator: &Simulator, roles: &str) -> anyhow::Result<Plant> {
     Plant::from_text(&(head("sqlite://plant.db", &simulator.url(), "", None) + roles + &line("")), 0)
-}
-
-fn guests(plant: &Plant) -> anyhow::Result<PathBuf> {
-    let folder = plant.path().join("guests");
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
-}
-
-fn probe() -> anyhow::Result<PathBuf> {
-    let path = std::env::var_os("PLANT_PROBE").map(PathBuf::from).filter(|path| Path::new(path).exists());
-    path.context("PLANT_PROBE names no module: run the tests by `cargo xtask test`")
 }
 
 fn ends_in_backoff(node: &Node, name: &str, reason: &str) -> anyhow::Result<()> {

@@ -3,8 +3,9 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
+use anyhow::Context;
 use harness::node::{Said, host};
-use harness::plant::{head, line, wait_until_reading};
+use harness::plant::{head, line, text, wait_until_reading};
 use harness::process::{free_port, wait_until};
 use harness::{Node, Plant, Postgres};
 use rustix::process::Signal;
@@ -45,6 +46,24 @@ fn a_second_node_of_the_same_name_is_refused_and_the_first_one_stays() -> anyhow
     let second = run(&plant, &["--node", "a", "--api-port", &free_port()?.to_string()])?;
     refused(&second, FAILED, &["name"]);
     wait_until_reading(&first, "a")
+}
+
+// Its own box proves that the boot before it is gone: it need not wait for that one's lease to run out.
+#[test]
+fn a_node_that_was_killed_and_started_again_takes_its_own_lease_at_once() -> anyhow::Result<()> {
+    let database = Postgres::start()?;
+    let plant = Plant::bottling(&database.url(), NO_SERVER, Some(60))?;
+    let mut killed = plant.node("a")?;
+    wait_until_reading(&killed, "a")?;
+    killed.signal(Signal::KILL)?;
+    killed.wait(Duration::from_secs(10))?;
+    let node = plant.node("a")?;
+    // Before a minute has passed since the last renewal, nothing but proof gives it the lease.
+    wait_until_reading(&node, "a")?;
+    let takeovers = node.get("/api/takeovers")?;
+    let newest = takeovers.get(0).context("no takeover")?;
+    assert_eq!((text(newest, "from"), text(newest, "to"), text(newest, "cause")), ("a", "a", "death"), "{takeovers}");
+    Ok(())
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn with_peers(command: &mut Command, profile: &str) -> anyhow::Result<()> {
     let peers = tools::peers()?;
     let for_tests = guests::build_all()?;
     command.env("PLANT_PYTHON", peers.python).env("PLANT_NATS_SERVER", peers.nats_server);
+    command.env("PLANT_PROMTOOL", tools::promtool()?);
     command.env("PLANT_PROBE", for_tests.join("probe.wasm"));
     command.env("PLANT_HOST", layout::target()?.join(profile).join("host"));
     Ok(())

@@ -58,6 +58,37 @@ fn make_environment(environment: &Path) -> anyhow::Result<()> {
     command::run(pip.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(requirements))
 }
 
+/// `promtool`, which checks what is written for Prometheus: the one there is, else the system's package, unpacked beside the other tools:
+/// installed, it would start a server.
+pub fn promtool() -> anyhow::Result<PathBuf> {
+    let there = PathBuf::from("promtool");
+    if command::succeeds(Command::new(&there).arg("--version")) {
+        return Ok(there);
+    }
+    let tools = layout::tools()?.join("prometheus");
+    let program = tools.join("usr/bin/promtool");
+    if !program.exists() {
+        fs::create_dir_all(&tools)?;
+        let download = || {
+            let mut apt = Command::new("apt-get");
+            apt.args(["-q", "download", "prometheus"]).current_dir(&tools);
+            apt
+        };
+        if !command::succeeds(&mut download()) {
+            command::run(Command::new("apt-get").args(["-q", "update"]))?;
+            command::run(&mut download())?;
+        }
+        for package in fs::read_dir(&tools)? {
+            let package = package?.path();
+            if package.extension().is_some_and(|extension| extension == "deb") {
+                command::run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tools))?;
+                fs::remove_file(package)?;
+            }
+        }
+    }
+    Ok(program)
+}
+
 /// `cargo nextest`: the one there is, else our own.
 pub fn nextest() -> anyhow::Result<Command> {
     let mut cargo = command::cargo()?;

@@ -228,7 +228,9 @@ impl View<'_> {
         let mine = &self.state.0.config.sections;
         let mut differ: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for row in self.cluster.nodes.iter().filter(|row| self.live(row) && !self.is_me(&row.node, &row.boot_id)) {
-            let Some(theirs) = row.sections.as_deref().and_then(|json| serde_json::from_str(json).ok()) else { continue };
+            let Some(theirs) = row.sections.as_deref().and_then(|json| serde_json::from_str(json).ok()) else {
+                continue;
+            };
             let theirs: BTreeMap<String, String> = theirs;
             for section in mine.keys().chain(theirs.keys()).collect::<BTreeSet<_>>() {
                 if mine.get(section) != theirs.get(section) {

@@ -95,6 +95,9 @@ pub struct Run {
     /// Where compiled modules are kept
     #[arg(long, env = "HOST_CACHE", value_name = "DIRECTORY")]
     pub cache: Option<PathBuf>,
+    /// Where this node keeps what proves to the next process of its name that this one is gone; by default in the user's state
+    #[arg(long, env = "HOST_STATE", value_name = "DIRECTORY")]
+    pub state: Option<PathBuf>,
     /// Let modules in `guests` replace bundled roles of the same name
     #[arg(long)]
     pub dev: bool,

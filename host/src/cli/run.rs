@@ -1,6 +1,10 @@
 //! `host run`: configuration, build, run, drain.
 
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -8,7 +12,10 @@ use super::arguments::Run;
 use super::{EXIT_CONFIGURATION, EXIT_DEMOTED};
 use crate::config::{Config, host_name};
 use crate::identity::NodeName;
-use crate::node::{self, Ended, Front, Places, Settings, StartError};
+use crate::node::{self, Boots, Ended, Front, Places, Settings, StartError};
+
+/// For so long the last alerts are waited for, at the end of the process.
+const LAST_ALERTS: Duration = Duration::from_secs(5);
 
 /// Runs a node until SIGTERM or SIGINT; a second one ends it at once. A node that others took for dead goes on as another boot.
 pub async fn run(arguments: Run) -> ExitCode {
@@ -57,6 +64,7 @@ async fn run_one_boot(settings: &Settings, front: Option<Front>) -> Next {
     if let Some(Ended::Dead(sentence)) = &ended {
         tracing::warn!("{sentence}");
     }
+    let alerts = node.alerts();
     let front = tokio::select! {
         front = node.end() => front,
         () = asked_to_end() => {
@@ -77,6 +85,12 @@ async fn run_one_boot(settings: &Settings, front: Option<Front>) -> Next {
         }
     };
     front.end().await;
+    if let Some(alerts) = alerts {
+        tokio::select! {
+            () = alerts.settle(LAST_ALERTS) => {}
+            () = asked_to_end() => {}
+        }
+    }
     Next::End(code)
 }
 
@@ -93,7 +107,15 @@ fn settings(arguments: Run) -> Result<Settings, String> {
     let name = arguments.node.unwrap_or_else(host_name);
     let node: NodeName = name.parse().map_err(|error| format!("{error}; give a name with `--node`"))?;
     let places = Places { guests: arguments.guests, cache: arguments.cache, dev: arguments.dev };
-    Ok(Settings { config, node, places })
+    let state = arguments.state.unwrap_or_else(|| user_state(&config.directory));
+    let boots = Arc::new(Boots::open(&state, &config.plant.name, &node));
+    Ok(Settings { config, node, places, boots })
+}
+
+fn user_state(plant: &Path) -> PathBuf {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let user = env::var_os("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+    user.map_or_else(|| plant.join("state"), |state| state.join("plant-host"))
 }
 
 /// Returns at the next SIGTERM or SIGINT.

@@ -117,7 +117,9 @@ fn plant(status: &Value) -> String {
     for drift in list(status, "drift") {
         let nodes: Vec<&str> = list(drift, "nodes").iter().filter_map(Value::as_str).collect();
         let (section, nodes) = (text(drift, "section"), nodes.join(", "));
-        said += &format!("[{section}] of plant.toml is another one on {nodes}: give every node the same and restart those behind.\n");
+        said += &format!(
+            "[{section}] of plant.toml is another one on {nodes}: give every node the same and restart those behind.\n"
+        );
     }
     said += "\n";
     let nodes = list(status, "nodes");

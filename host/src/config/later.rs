@@ -10,13 +10,7 @@ pub(super) fn accepted(root: &Section<'_>) {
         let _ = section.flag("gapless");
         section.finish();
     }
-    if let Some(section) = root.section("alerts") {
-        let _ = (section.text("webhook"), section.text("bus"));
-        section.finish();
-    }
-    for key in ["series", "alerts"] {
-        if root.has(key) {
-            root.doubtful(key, "is read and has no effect in this version");
-        }
+    if root.has("series") {
+        root.doubtful("series", "is read and has no effect in this version");
     }
 }

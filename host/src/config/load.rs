@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::findings::{ConfigErrors, Finding, Findings};
 use super::raw::{Document, Section};
-use super::{Config, bus, connections, database, later, machines, node, redundancy, roles, sections, suggest};
+use super::{Config, alerts, bus, connections, database, later, machines, node, redundancy, roles, sections, suggest};
 
 const SECTIONS: [&str; 12] =
     ["plant", "store", "serve", "redundancy", "opc", "bus", "roles", "machines", "tags", "reasons", "series", "alerts"];
@@ -66,7 +66,8 @@ fn checked(path: &Path, root: &Section<'_>) -> Option<Config> {
     let serve = node::serve(root);
     let buses = bus::buses(root, directory);
     let redundancy = redundancy::redundancy(root, store.as_ref(), serve.as_ref(), &buses);
-    bus::unused(root, redundancy.as_ref());
+    let alerts = alerts::alerts(root, &buses);
+    bus::unused(root, redundancy.as_ref(), &alerts);
     let roles = roles::roles(root, plant.as_ref());
     let opc = connections::opc(root, directory, &roles);
     let connections: BTreeSet<&str> =
@@ -86,6 +87,7 @@ fn checked(path: &Path, root: &Section<'_>) -> Option<Config> {
         machines,
         tags,
         reasons,
+        alerts,
         sections: BTreeMap::new(),
         warnings: Vec::new(),
     })

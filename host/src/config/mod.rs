@@ -3,6 +3,7 @@
 //! `plant.toml` is read in two stages, as typed (`raw`) and as meant (the types here). Everything behind the configuration sees only
 //! the second kind.
 
+mod alerts;
 mod bus;
 mod connections;
 mod database;
@@ -28,6 +29,7 @@ use serde::Serialize;
 
 use crate::identity::RoleName;
 
+pub use alerts::{Alerts, Email, MailSecurity, MailServer};
 pub use findings::{ConfigErrors, Finding};
 
 /// One plant, as its `plant.toml` means it.
@@ -53,6 +55,8 @@ pub struct Config {
     pub tags: Vec<Tag>,
     /// `[[reasons]]`, in the file's order.
     pub reasons: Vec<Reason>,
+    /// `[alerts]`; nothing where it is left out.
+    pub alerts: Alerts,
     /// A hash for each section that has to be the same on every node.
     pub sections: BTreeMap<String, String>,
     /// What is allowed and probably not meant; each a sentence.

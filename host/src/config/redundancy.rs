@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::raw::Section;
-use super::{Bus, Leases, OnDemotion, PAIR, Redundancy, Scope, Serve, Store};
+use super::{Bus, Leases, OnDemotion, PAIR, Redundancy, Scope, Serve, Store, bus};
 
 /// The advisory lock of `postgres-lock`, unless the plant names another.
 const LOCK_KEY: i64 = 5_715_144_172_572_004_183;
@@ -96,17 +96,8 @@ fn bucket_name(name: &str) -> bool {
 
 /// The broker that keeps the leases: the one that is named, or the only one there is.
 fn nats<'b>(section: &Section<'_>, buses: &'b BTreeMap<String, Bus>) -> Option<&'b Bus> {
-    let known = || buses.keys().cloned().collect::<Vec<_>>().join(", ");
     let bus = match section.text("bus") {
-        Some(name) => {
-            let bus = buses.get(name);
-            if bus.is_none() {
-                let known =
-                    if buses.is_empty() { "there is none".to_owned() } else { format!("there are {}", known()) };
-                section.wrong("bus", format!("is {name:?}, and there is no usable [bus.{name}]: {known}"));
-            }
-            bus?
-        }
+        Some(name) => bus::named(section, "bus", name, name, buses)?,
         None if section.has("bus") => return None,
         None => match buses.len() {
             0 => {
@@ -118,21 +109,12 @@ fn nats<'b>(section: &Section<'_>, buses: &'b BTreeMap<String, Bus>) -> Option<&
             }
             1 => buses.values().next()?,
             _ => {
-                section.wrong("store", format!("is \"nats\", and redundancy.bus is missing: name one of {}", known()));
+                let known = bus::names(buses);
+                section.wrong("store", format!("is \"nats\", and redundancy.bus is missing: name one of {known}"));
                 return None;
             }
         },
     };
     let at = if section.has("bus") { "bus" } else { "store" };
-    if !bus.servers().all(|url| ["nats://", "tls://"].iter().any(|scheme| url.starts_with(scheme))) {
-        let url = bus.shown();
-        section.wrong(at, format!("needs NATS, and bus.{}.url is {url:?}: use nats:// or tls://", bus.name));
-        return None;
-    }
-    if let Some(error) = bus.servers().find_map(|url| url.parse::<async_nats::ServerAddr>().err()) {
-        let url = bus.shown();
-        section.wrong(at, format!("needs NATS, and bus.{}.url is {url:?} ({error}): write nats://HOST:4222", bus.name));
-        return None;
-    }
-    Some(bus)
+    bus::is_nats(section, at, bus).then_some(bus)
 }

@@ -43,7 +43,8 @@ pub fn key_check(key: &str) -> String {
 mod tests {
     use super::*;
 
-    const ONE: &str = "[plant]\nname = \"p\"\n[roles.reader]\n[roles.other]\nconfig = { a = 1, b = 2 }\n[store]\nurl = \"x\"\n";
+    const ONE: &str =
+        "[plant]\nname = \"p\"\n[roles.reader]\n[roles.other]\nconfig = { a = 1, b = 2 }\n[store]\nurl = \"x\"\n";
 
     #[test]
     fn the_order_of_keys_and_comments_makes_no_difference() {

@@ -4,6 +4,9 @@
 //! before its lease can expire for anyone else, and everything it does is stamped with the epoch it was granted.
 
 mod apart;
+pub(crate) mod backends;
+pub mod decisions;
+mod event;
 pub mod held;
 pub mod keeper;
 pub mod lock;
@@ -20,6 +23,7 @@ use async_trait::async_trait;
 use crate::clock::BootInstant;
 use crate::identity::{Epoch, Holder, RoleKey};
 
+pub use event::LeaseEvent;
 pub use held::{Held, HeldControl, LeaseLost};
 pub use placement::Placed;
 

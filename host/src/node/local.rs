@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use crate::api::{Buffer, Ha, HaDetail, HaRole, Local};
 use crate::capability::opc::{PlantOpc, Sessions};
 use crate::identity::{NodeName, RoleKey};
+use crate::lease::Held;
 use crate::lease::keeper::Snapshot;
 use crate::role::reports::Reports;
 use crate::role::{Report, State};
@@ -38,7 +39,7 @@ impl Local for LocalView {
             None => self.role_among_others(&now),
         };
         let leads = |key: &RoleKey| self.pair.as_ref().map_or(key.role.as_str() == "reader", |pair| key == pair);
-        let held_here = now.held.iter().any(leads).then(|| self.node.to_string());
+        let held_here = now.held.iter().map(Held::key).any(leads).then(|| self.node.to_string());
         let seen = || now.seen.values().find(|seen| leads(&seen.key)).and_then(|seen| seen.holder.as_ref());
         Ha::enabled(HaDetail {
             role,
@@ -91,7 +92,7 @@ impl LocalView {
 
     /// Active is who holds the pair's lease and has got every role to the point where it works, or has failed by itself.
     fn role_in_pair(&self, now: &Snapshot, pair: &RoleKey) -> HaRole {
-        if !now.held.contains(pair) {
+        if !now.holds(pair) {
             return HaRole::Standby;
         }
         let barred = |key: &RoleKey| now.placed(key).is_some_and(|placed| placed.barred.is_some());

@@ -67,7 +67,12 @@ impl Standing {
     }
 
     /// Says and proves it until the node stops. The sentence of a conflict is shown in `conflict`.
-    pub(super) async fn keep(self, proof: watch::Sender<Option<Proof>>, conflict: watch::Sender<Option<String>>, stop: CancellationToken) {
+    pub(super) async fn keep(
+        self,
+        proof: watch::Sender<Option<Proof>>,
+        conflict: watch::Sender<Option<String>>,
+        stop: CancellationToken,
+    ) {
         let proving = async {
             loop {
                 let found = self.prove().await;
@@ -119,7 +124,9 @@ impl Standing {
             return Err(refused.clone());
         }
         if let Some(role) = self.unknown_role().await {
-            return Err(format!("other nodes run the role {role}, and this node's plant.toml has no section [roles.{role}]"));
+            return Err(format!(
+                "other nodes run the role {role}, and this node's plant.toml has no section [roles.{role}]"
+            ));
         }
         if !self.opc.open_now().is_empty() {
             // It runs a role that uses them: nothing has to be proved, and a PLC may have no room for a second session.

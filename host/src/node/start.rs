@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use sqlx::PgPool;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::alerting::{self, Alerting};
+use super::boots::Boots;
 use super::local::LocalView;
+use super::metrics::{self as measure, LeaseMetrics};
 use super::modules::{Modules, Places};
 use super::standing::{Standing, facts};
 use super::{Front, Node, leases};
@@ -26,6 +30,8 @@ use crate::store::{self, Bounds, Pool, StoreError};
 
 /// The pause before the database is tried again, while it does not answer.
 const AGAIN: Duration = Duration::from_secs(1);
+/// So many changes of leases are kept for a listener that is late.
+const EVENTS: usize = 256;
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +64,8 @@ pub struct Settings {
     pub node: NodeName,
     /// Where modules come from.
     pub places: Places,
+    /// The earlier boots of its name on this box.
+    pub boots: Arc<Boots>,
 }
 
 /// Starts a node, behind the HTTP side of an earlier boot where there was one. Waits for a database that does not answer yet: two PCs and their database may all have lost their power.
@@ -65,7 +73,7 @@ pub struct Settings {
 /// # Errors
 /// [`StartError`]; one sentence each.
 pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, StartError> {
-    let Settings { config, node, places } = settings;
+    let Settings { config, node, places, boots } = settings;
     let config = Arc::new(config);
     let me = Holder { node, boot: BootId::random() };
     let mut front = match front {
@@ -84,16 +92,24 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let database = store::open(&config.store, Bounds::within_lease(leases::lease(&config))).map_err(store_error)?;
     let hash = |(role, runnable): (&RoleName, &Arc<Runnable>)| (role.clone(), runnable.module().sha256.clone());
     let modules = runnables.iter().map(hash).collect();
-    let lease_store = leases::store(&config, Me { holder: me.clone(), address: address.clone(), modules }, &pool);
+    boots.begin(me.boot);
+    let of_me = Me { holder: me.clone(), address: address.clone(), modules, gone: boots.gone() };
+    let lease_store = leases::store(&config, of_me, &pool);
     let opc = Arc::new(PlantOpc::new(config.opc.clone(), tokio::runtime::Handle::current()));
     let standing = standing(&config, &me, &address, &pool, &opc, &refused).await?;
     let reports = Reports::default();
     let keys = keys(&config, &runnables, &reports);
     let store = lease_store.map_err(store_error)?;
     let pair = pair(&config)?;
-    let (keeper, granted) = keeper::start(keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone() })
-        .map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
+    let all_keys: Vec<RoleKey> = keys.iter().chain(&pair).cloned().collect();
+    let alerts = alerting::alerts(&config).map_err(StartError::Configuration)?;
+    // Whoever is to hear of everything subscribes before the keeper starts.
+    let (events, heard) = broadcast::channel(EVENTS);
+    let leases = keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone(), events };
+    let (keeper, granted) =
+        keeper::start(leases).map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
+    let (leases_seen, refusing) = (keeper.snapshot(), database.clone());
     let means = Means {
         keeper: Arc::new(leases::Leases(keeper.clone())),
         database,
@@ -107,18 +123,38 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
         .map_err(|error| StartError::Failed(format!("no threads for the guests: {error}")))?;
 
     let stop = CancellationToken::new();
+    if let (Some(_), Pool::Postgres(pool)) = (leases::lease(&config), &pool) {
+        tokio::spawn(measure::measure(pool.clone(), me.clone(), metrics.clone(), stop.clone()));
+    }
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
     let (proof, conflict) = stand(standing, &stop);
+    let measured = LeaseMetrics { keys: all_keys, leases: leases_seen, database: refusing, proof: proof.clone() };
+    measure::register(&metrics, measured);
+    let alerting = alerts.map(|alerts| {
+        metrics.register(|registry| alerts.register(registry));
+        let (config, node, leases) = (config.clone(), me.node.clone(), keeper.snapshot());
+        let plant = redundant(&config, &pool);
+        let telling = Alerting { config, node, pair: pair.clone(), leases, plant, alerts: alerts.clone() };
+        (alerts, tokio::spawn(telling.keep(heard, stop.clone())))
+    });
     let local = LocalView { node: me.node.clone(), reports, leases: keeper.snapshot(), pair, opc, refused, proof };
     let ends_when_demoted = config.redundancy.as_ref().is_some_and(|r| r.on_demotion == OnDemotion::Exit);
     let state = AppState::new(me.clone(), address.clone(), config, pool, Arc::new(local), metrics);
     front.show(state);
     tracing::info!(node = %me.node, boot = %me.boot, address, "the node serves");
-    Ok(Node { supervisor, keeper, front, stop, ends_when_demoted, conflict })
+    Ok(Node { supervisor, keeper, front, stop, ends_when_demoted, conflict, alerting })
 }
 
 /// What this node shows the others, from now on: whether it could take over, and a sentence if it must not be beside one of them.
 type Shown = (watch::Receiver<Option<Proof>>, watch::Receiver<Option<String>>);
+
+/// Where there are several nodes: their database, and how long a lease lasts.
+fn redundant(config: &Config, pool: &Pool) -> Option<(PgPool, Duration)> {
+    match (leases::lease(config), pool) {
+        (Some(lease), Pool::Postgres(pool)) => Some((pool.clone(), lease)),
+        _ => None,
+    }
+}
 
 /// Refuses to be beside a node that is of another plant, or is reached at the same address.
 async fn standing(
@@ -129,9 +165,9 @@ async fn standing(
     opc: &Arc<PlantOpc>,
     refused: &[String],
 ) -> Result<Option<Standing>, StartError> {
-    let (Some(lease), Pool::Postgres(pool)) = (leases::lease(config), pool) else { return Ok(None) };
+    let Some((pool, lease)) = redundant(config, pool) else { return Ok(None) };
     let standing = Standing {
-        pool: pool.clone(),
+        pool,
         me: me.clone(),
         facts: facts(config, address),
         lease,

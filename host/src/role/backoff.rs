@@ -59,7 +59,7 @@ impl Failures {
 }
 
 /// Three quarters to the whole of it, so that roles that failed together do not come back together.
-fn jittered(pause: Duration) -> Duration {
+pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.75 + fastrand::f64() / 4.0)
 }
 

@@ -16,8 +16,9 @@ pub mod queries;
 pub mod reports;
 pub(crate) mod session;
 mod sql;
-pub mod standing;
 pub mod sqlite;
+pub mod standing;
+pub mod vacancy;
 pub mod value;
 
 use std::sync::Arc;
@@ -84,6 +85,9 @@ pub trait Database: Send + Sync {
     /// # Errors
     /// [`DbError::LeaseLost`] at once when the lease does not hold any more; [`DbError::Unavailable`].
     async fn begin(&self, held: &Held, options: Options) -> Result<Box<dyn Transaction>, DbError>;
+
+    /// How many commits its fence has refused since it was opened.
+    fn fence_refusals(&self) -> u64;
 }
 
 /// An open transaction. Dropping it rolls back.

@@ -26,7 +26,8 @@ pub type Proof = Result<(), String>;
 /// # Errors
 /// When the database does not answer, or has not this table.
 pub async fn write(pool: &PgPool, me: &Holder, facts: &Facts, proof: Option<&Proof>) -> Result<bool, sqlx::Error> {
-    const WRITE: &str = "UPDATE plant_nodes SET sections = $3::jsonb, key_check = $4, could_take_over = $5, why_not = $6
+    const WRITE: &str =
+        "UPDATE plant_nodes SET sections = $3::jsonb, key_check = $4, could_take_over = $5, why_not = $6
                           WHERE node = $1 AND boot_id = $2";
     let sections = serde_json::to_string(&facts.sections).unwrap_or_default();
     let query = sqlx::query(WRITE).bind(me.node.as_str()).bind(me.boot.0).bind(sections).bind(&facts.key_check);
@@ -39,7 +40,12 @@ pub async fn write(pool: &PgPool, me: &Holder, facts: &Facts, proof: Option<&Pro
 ///
 /// # Errors
 /// When the database does not answer, or has not this table.
-pub async fn conflict(pool: &PgPool, me: &Holder, facts: &Facts, fresh: Duration) -> Result<Option<String>, sqlx::Error> {
+pub async fn conflict(
+    pool: &PgPool,
+    me: &Holder,
+    facts: &Facts,
+    fresh: Duration,
+) -> Result<Option<String>, sqlx::Error> {
     const OTHERS: &str = "
         SELECT o.node, o.address, o.key_check FROM plant_nodes o
          WHERE o.node <> $1 AND o.heartbeat_at > clock_timestamp() - $2 * interval '1 millisecond'
@@ -72,7 +78,12 @@ pub async fn conflict(pool: &PgPool, me: &Holder, facts: &Facts, fresh: Duration
 ///
 /// # Errors
 /// When the database does not answer, or has not this table.
-pub async fn unknown_roles(pool: &PgPool, me: &Holder, mine: &[String], fresh: Duration) -> Result<Vec<String>, sqlx::Error> {
+pub async fn unknown_roles(
+    pool: &PgPool,
+    me: &Holder,
+    mine: &[String],
+    fresh: Duration,
+) -> Result<Vec<String>, sqlx::Error> {
     const OTHERS: &str = "
         SELECT DISTINCT r.role FROM plant_role_reports r JOIN plant_nodes n ON n.node = r.node AND n.boot_id = r.boot_id
          WHERE r.node <> $1 AND n.heartbeat_at > clock_timestamp() - $2 * interval '1 millisecond'

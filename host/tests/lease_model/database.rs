@@ -7,6 +7,10 @@ use crate::world::{
 
 pub fn renew(world: &mut World, boot: u8, renewal: Renewal) -> bool {
     let now = world.database_now();
+    // Whoever was taken for dead is confirmed nothing and granted nothing.
+    if world.is_dead(boot) {
+        return false;
+    }
     let timeline = world.database.timeline;
     let Some(row) = world.database.row.as_mut() else { return false };
     let mine = row.holder == Some(boot) && row.epoch == renewal.epoch.number && row.expires > now;
@@ -23,6 +27,9 @@ pub fn acquire(world: &mut World, rules: Rules, boot: u8, asking: Asking) -> (Op
     let now = world.database_now();
     let database = world.database;
     let history = if rules.on(Rule::TimelineInEpoch) { database.timeline } else { 0 };
+    if world.is_dead(boot) {
+        return (None, None);
+    }
     let mine = |holder: u8| if rules.on(Rule::BootIsIdentity) { holder == boot } else { world.same_name(holder, boot) };
     // Whether it may be taken, and whether effects of an earlier holder may still be on their way.
     let (free, unclean) = match (asking.why, database.row) {
@@ -39,8 +46,10 @@ pub fn acquire(world: &mut World, rules: Rules, boot: u8, asking: Asking) -> (Op
                 }
                 _ => false,
             };
+            let dead = world.is_dead(holder);
             let own = holder == boot && !rules.on(Rule::OwnIsHeldBack);
-            (row.expires <= now || mine(holder) || seen, !own)
+            let clean = own || (dead && !rules.on(Rule::DeathIsUnclean));
+            (row.expires <= now || mine(holder) || seen || dead, !clean)
         }
     };
     let floor = database.row.map_or(0, |row| row.epoch);

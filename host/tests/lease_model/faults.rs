@@ -51,6 +51,15 @@ pub fn steps(world: &World, found: &mut Found) {
             None
         });
     }
+    if world.left.sessions > 0 {
+        for (at, _) in world.boots.iter().enumerate().filter(|(_, boot)| boot.alive && !boot.unlocked) {
+            found.then(world, Step("loses its session", u8::try_from(at).unwrap_or_default()), |next| {
+                next.left.sessions -= 1;
+                next.boots[at].unlocked = true;
+                None
+            });
+        }
+    }
     fail_over(world, found);
 }
 

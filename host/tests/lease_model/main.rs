@@ -1,7 +1,7 @@
 //! The lease protocol as a model: for each rule, what happens without it, and that it does not happen with all of them.
 //!
-//! The model has the protocol's steps and none of its code: it checks the rules, and the tests in `lease_postgres` check that the code keeps
-//! them. A test fails when a rule that is switched off leads to nothing (then it is not needed, or not modelled), and when the same plant
+//! What a process decides in it is decided by `host::lease::decisions`, which decides it in a node too; what the database decides is told
+//! again here, and the tests in `lease_rules` and `lease_postgres` check that its functions keep each rule. A test fails when a rule that is switched off leads to nothing (then it is not needed, or not modelled), and when the same plant
 //! goes wrong with all rules on.
 
 #[cfg(test)]
@@ -34,6 +34,8 @@ mod tests {
         lost_answers: false,
         no_renewals: false,
         watched: false,
+        deaths: false,
+        sessions: 0,
         crashes: 0,
         traps: 0,
         releases: 0,
@@ -164,6 +166,18 @@ mod tests {
     }
 
     #[test]
+    fn if_a_proved_death_were_a_clean_end_the_effect_of_a_process_that_lost_its_session_would_be_overtaken() {
+        let plan = Plan { deaths: true, sessions: 1, effects: true, effects_take_time: true, no_renewals: true, ..TWO };
+        needed(Rule::DeathIsUnclean, plan, Violation::OldEffect);
+    }
+
+    #[test]
+    fn a_process_that_only_lost_its_session_and_its_successor_break_nothing_together() {
+        let plan = Plan { deaths: true, sessions: 1, pieces: 1, effects: true, last_tick: 6, ..TWO };
+        holds(plan);
+    }
+
+    #[test]
     fn a_freeze_between_an_effects_check_and_its_sending_is_prevented_by_no_rule() {
         let plan = Plan { effects: true, effects_take_time: true, last_tick: 9, ..TWO };
         let take =
@@ -200,6 +214,8 @@ mod tests {
             ..TWO
         };
         holds(plan);
+        // The expiry of a lease and the end of a session together.
+        holds(Plan { deaths: true, sessions: 1, ..plan });
     }
 
     #[test]
@@ -219,7 +235,8 @@ mod tests {
             ..TWO
         };
         let fail_over = Plan { deletions: 0, fail_overs: 1, clock_step: -LEASE, watched: true, ..everything };
-        for (seed, plan) in [(1, everything), (2, fail_over)] {
+        let sessions = Plan { deletions: 0, deaths: true, sessions: 3, ..everything };
+        for (seed, plan) in [(1, everything), (2, fail_over), (3, sessions)] {
             if let End::Broken(violation, way) = random(plan, ALL, seed, 1_500, 150) {
                 panic!("{violation:?}: {way:#?}");
             }

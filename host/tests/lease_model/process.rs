@@ -1,9 +1,16 @@
-//! What a process does: each step by itself, so that it can be frozen between any two.
+//! What a process does: each step by itself, so that it can be frozen between any two. What it decides is decided by the code that decides
+//! it in a node.
+
+use std::time::Duration;
+
+use host::lease::Renewal as Answer;
+use host::lease::decisions::{self, Chance, Holds, Verdict};
 
 use crate::database;
 use crate::search::{Found, Step};
 use crate::world::{
-    Asking, Boot, Commit, LEASE, Message, Release, Renewal, Rule, Rules, SELF_FENCE, Tenure, Violation, Why, World,
+    Asking, Boot, Commit, Granted, LEASE_TIME, Message, Release, Renewal, Rule, Rules, Tenure, Violation, Why, World,
+    at as time, mark, tick,
 };
 
 /// Everything that can happen next at or for this boot.
@@ -14,6 +21,7 @@ pub fn steps(world: &World, rules: Rules, boot: u8, found: &mut Found) {
     if state.alive {
         keep(world, rules, boot, state, found);
         take(world, rules, boot, state, found);
+        mourn(world, boot, state, found);
         work(world, boot, state, found);
         give_back(world, rules, boot, state, found);
     }
@@ -102,9 +110,11 @@ fn keep(world: &World, rules: Rules, boot: u8, state: &Boot, found: &mut Found) 
             let boot = &mut next.boots[at];
             boot.renewal = Message::None;
             if let Some(tenure) = boot.tenure.as_mut().filter(|tenure| tenure.epoch == request.epoch) {
-                tenure.deadline = tenure.deadline.max(from + SELF_FENCE);
-                if !confirmed {
-                    boot.tenure = None;
+                let answer = if confirmed { Answer::Confirmed } else { Answer::Lost };
+                match decisions::verdict(LEASE_TIME, time(from), answer, false) {
+                    Verdict::Until(deadline) => tenure.deadline = tenure.deadline.max(tick(deadline)),
+                    Verdict::Unknown => {}
+                    Verdict::Over => boot.tenure = None,
                 }
             }
             None
@@ -118,7 +128,7 @@ fn take(world: &World, rules: Rules, boot: u8, state: &Boot, found: &mut Found) 
     let database = &world.database;
     if state.tenure.is_none()
         && state.asking == Message::None
-        && let Some(why) = reason(world, rules, boot, state)
+        && let Some(why) = if database.row.is_some() { reason(world, rules, boot, state) } else { Some(Why::Free) }
     {
         found.then(world, Step("asks for the lease", boot), |next| {
             next.boots[at].asking = Message::Sent(Asking { sent: world.now, why, at_least: state.known });
@@ -131,17 +141,21 @@ fn take(world: &World, rules: Rules, boot: u8, state: &Boot, found: &mut Found) 
         && state.seen.is_none_or(|(epoch, renewed, _)| (epoch, renewed) != (database.fence, row.renewed))
     {
         found.then(world, Step("looks at the lease", boot), |next| {
-            next.boots[at].seen = Some((database.fence, row.renewed, world.now));
+            let before = state.seen.map(|(epoch, renewed, since)| (mark((epoch, renewed)), time(since)));
+            let since = decisions::since(before, mark((database.fence, row.renewed)), time(world.now));
+            next.boots[at].seen = Some((database.fence, row.renewed, tick(since)));
             None
         });
     }
     if let Message::Answered(request, answer) = state.asking {
         found.then(world, Step("learns what became of its request", boot), |next| {
+            let sent = if rules.on(Rule::CountFromSending) { request.sent } else { world.now };
+            let hold_back = |granted: Granted| Duration::from_secs(u64::try_from(granted.hold_back).unwrap_or(0));
             let tenure = answer.map(|granted| Tenure {
                 number: granted.tenure,
                 epoch: granted.epoch,
-                deadline: if rules.on(Rule::CountFromSending) { request.sent } else { world.now } + SELF_FENCE,
-                effects_from: world.now + granted.hold_back,
+                deadline: tick(decisions::deadline(LEASE_TIME, time(sent))),
+                effects_from: tick(decisions::effects_from(time(world.now), hold_back(granted))),
                 base: None,
             });
             next.boots[at].asking = Message::None;
@@ -160,16 +174,38 @@ fn take(world: &World, rules: Rules, boot: u8, state: &Boot, found: &mut Found) 
     }
 }
 
+/// Takes the holder for dead whose lock it saw held, and is granted.
+fn mourn(world: &World, boot: u8, state: &Boot, found: &mut Found) {
+    let Some(holder) = world.database.row.and_then(|row| row.holder).filter(|_| world.left.deaths) else { return };
+    let other = &world.boots[usize::from(holder)];
+    if state.alive && holder != boot && !world.is_dead(holder) && (other.unlocked || !other.alive) {
+        found.then(world, Step("sees that the holder's lock is let go", boot), |next| {
+            next.dead |= 1 << holder;
+            // What the database says of the lease is not true of a process that only lost its session: it finds out by itself.
+            next.tampered |= other.alive;
+            None
+        });
+    }
+}
+
 /// Why this boot would ask for the lease, as it looks to it now.
 fn reason(world: &World, rules: Rules, boot: u8, state: &Boot) -> Option<Why> {
-    let Some(row) = world.database.row else { return Some(Why::Free) };
-    let Some(holder) = row.holder else { return Some(Why::Free) };
-    let mine = if rules.on(Rule::BootIsIdentity) { holder == boot } else { world.same_name(holder, boot) };
-    if mine || row.expires <= world.database_now() {
-        return Some(Why::Free);
+    let row = world.database.row?;
+    let mine = |holder| if rules.on(Rule::BootIsIdentity) { holder == boot } else { world.same_name(holder, boot) };
+    let holds = match row.holder {
+        None => Holds::Nobody,
+        Some(holder) if mine(holder) => Holds::Me,
+        Some(holder) if world.is_dead(holder) => Holds::Dead,
+        Some(_) => Holds::Another,
+    };
+    let expires_in_ms = (i64::from(row.expires) - i64::from(world.database_now())) * 1_000;
+    let seen = state.seen.filter(|_| rules.on(Rule::UnchangedIsExpired));
+    let since = seen.map_or(world.now, |(_, _, since)| since);
+    match decisions::chance(LEASE_TIME, holds, expires_in_ms, time(since), time(world.now)) {
+        Chance::None => None,
+        Chance::Now => Some(Why::Free),
+        Chance::IfUnchanged => seen.map(|(epoch, renewed, _)| Why::Unchanged(epoch, renewed)),
     }
-    let (epoch, renewed, since) = state.seen.filter(|_| rules.on(Rule::UnchangedIsExpired))?;
-    (world.now - since >= LEASE).then_some(Why::Unchanged(epoch, renewed))
 }
 
 /// Reads state, books what was made, and has effects.

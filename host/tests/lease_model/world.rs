@@ -3,12 +3,29 @@
 //! Time is counted in ticks; a lease is four. Nothing makes a process or a message hurry: a step that is possible may be taken at once or
 //! never, so that a frozen process and a late message are the same as everywhere else.
 
+use std::time::Duration;
+
+use host::clock::BootInstant;
+use host::lease::decisions::Mark;
+
 pub const LEASE: i8 = 4;
-/// Three quarters of it.
-pub const SELF_FENCE: i8 = 3;
+/// The same, as a process counts it.
+pub const LEASE_TIME: Option<Duration> = Some(Duration::from_secs(4));
 pub const BOOTS: usize = 3;
 /// Long ago.
 pub const PAST: i8 = i8::MIN / 2;
+
+const TICK: u64 = 1_000_000_000;
+
+/// A tick on the clock of a process.
+pub fn at(tick: i8) -> BootInstant {
+    BootInstant::from_nanos(u64::try_from(tick).unwrap_or(0) * TICK)
+}
+
+/// The tick of a moment on the clock of a process.
+pub fn tick(moment: BootInstant) -> i8 {
+    i8::try_from(moment.as_nanos() / TICK).unwrap_or(i8::MAX)
+}
 
 /// The rules of the protocol that can be switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +62,8 @@ pub enum Rule {
     OwnIsHeldBack,
     /// An epoch is above all that whoever asks has seen.
     AboveAllSeen,
+    /// A proved death is no clean end: the process may only have lost its session.
+    DeathIsUnclean,
 }
 
 /// All rules but those that are off.
@@ -78,6 +97,12 @@ pub enum Violation {
 pub struct Epoch {
     pub timeline: u8,
     pub number: u8,
+}
+
+impl From<Epoch> for host::identity::Epoch {
+    fn from(Epoch { timeline, number }: Epoch) -> Self {
+        Self { timeline: timeline.into(), number: number.into() }
+    }
 }
 
 /// The lease row.
@@ -185,6 +210,8 @@ pub struct Boot {
     pub known: u8,
     /// The lease as it was seen last, and since when.
     pub seen: Option<(Epoch, i8, i8)>,
+    /// Its session has ended, and with it the lock that shows that it lives.
+    pub unlocked: bool,
 }
 
 /// How often each fault may still happen, and what the roles do.
@@ -204,6 +231,10 @@ pub struct Plan {
     pub no_renewals: bool,
     /// Who does not hold the lease looks at it.
     pub watched: bool,
+    /// Who does not hold the lease waits for the holder's lock.
+    pub deaths: bool,
+    /// How often a session ends whose process goes on.
+    pub sessions: u8,
     pub crashes: u8,
     pub traps: u8,
     pub releases: u8,
@@ -231,6 +262,8 @@ pub struct World {
     pub tampered: bool,
     /// Bit n: the epoch number n was issued, for each timeline.
     pub issued: [u16; 2],
+    /// Bit n: boot n was taken for dead.
+    pub dead: u8,
 }
 
 impl World {
@@ -260,6 +293,7 @@ impl World {
             effect_of,
             tampered: false,
             issued: [0; 2],
+            dead: 0,
         }
     }
 
@@ -273,7 +307,17 @@ impl World {
         self.database.row.is_some_and(|row| row.holder == Some(boot) && row.expires > self.database_now())
     }
 
+    /// Whether this boot was taken for dead.
+    pub fn is_dead(&self, boot: u8) -> bool {
+        self.dead & (1 << boot) != 0
+    }
+
     pub fn same_name(&self, one: u8, other: u8) -> bool {
         one == other || (self.left.twins && one < 2 && other < 2)
     }
+}
+
+/// What a boot has seen of the lease.
+pub fn mark((epoch, renewed): (Epoch, i8)) -> Mark {
+    Mark { epoch: epoch.into(), renewed_at_us: renewed.into() }
 }

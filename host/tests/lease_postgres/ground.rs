@@ -126,7 +126,7 @@ impl Ground {
 pub fn store_at(url: &str, holder: Holder, lease: Option<Duration>) -> PostgresStore {
     let address = format!("http://plant-{}:8080", holder.node);
     let store = Store::Postgres { urls: vec![url.to_owned()], migrate_url: None };
-    PostgresStore::new(&store, Me { holder, address, modules: BTreeMap::new() }, lease).unwrap()
+    PostgresStore::new(&store, Me { holder, address, modules: BTreeMap::new(), gone: Vec::new() }, lease).unwrap()
 }
 
 /// A server's data at one time.

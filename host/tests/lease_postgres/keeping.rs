@@ -9,9 +9,11 @@ use host::identity::{BootId, Holder, RoleKey};
 use host::lease::keeper::{self, KeeperHandle, RestartError, Snapshot};
 use host::lease::postgres::Me;
 use host::lease::single::SinglePostgres;
-use host::lease::{Cause, Held, LeaseStore};
+use host::lease::{Cause, Held, LeaseEvent, LeaseStore};
+use host::store::postgres::PostgresDatabase;
+use host::store::{Bounds, Database, Options, Params, Statement};
 use sqlx::Executor;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 
 use crate::ground::{Ground, key, store_at};
 use crate::proxy::Proxy;
@@ -28,6 +30,7 @@ const HELD_BACK_UNTIL: &str = "SELECT (extract(epoch FROM effects_not_before) * 
 pub struct Keeper {
     pub handle: KeeperHandle,
     granted: mpsc::Receiver<Held>,
+    events: broadcast::Receiver<LeaseEvent>,
 }
 
 impl Keeper {
@@ -51,9 +54,10 @@ impl Keeper {
     }
 
     fn in_scope(store: Arc<dyn LeaseStore>, me: Holder, pair: Option<RoleKey>) -> Self {
+        let (events, heard) = broadcast::channel(64);
         let (handle, granted) =
-            keeper::start(keeper::Settings { store, me, roles: vec![key("reader")], pair }).unwrap();
-        Self { handle, granted }
+            keeper::start(keeper::Settings { store, me, roles: vec![key("reader")], pair, events }).unwrap();
+        Self { handle, granted, events: heard }
     }
 
     pub async fn held(&mut self) -> Held {
@@ -64,6 +68,11 @@ impl Keeper {
     pub async fn says(&self, what: impl Fn(&Snapshot) -> bool) -> Snapshot {
         let mut snapshot = self.handle.snapshot();
         tokio::time::timeout(PATIENCE, snapshot.wait_for(|now| what(now))).await.unwrap().unwrap().clone()
+    }
+
+    /// The next thing that it tells.
+    async fn told(&mut self) -> LeaseEvent {
+        tokio::time::timeout(PATIENCE, self.events.recv()).await.unwrap().unwrap()
     }
 }
 
@@ -85,9 +94,56 @@ async fn a_standby_takes_over_only_after_the_holder_that_went_silent_has_fenced_
     assert!(new.epoch() > old.epoch());
     assert!(new.hold_back().is_some(), "what it may still do is waited for");
     is_lost(&old).await;
+    let LeaseEvent::Taken { from, epoch, .. } = b.told().await else { panic!("b has taken it") };
+    assert_eq!((from, epoch), (Some("a".parse().unwrap()), new.epoch()));
+    assert!(matches!(a.told().await, LeaseEvent::Taken { from: None, cause: Cause::Start, .. }));
+    let LeaseEvent::Lost { key: lost, epoch, .. } = a.told().await else { panic!("a has lost it") };
+    assert_eq!((lost, epoch), (key("reader"), old.epoch()));
     let (a, b) = (a.says(|now| now.demotions == 1).await, b.says(|now| now.takeovers == 1).await);
     assert!(a.held.is_empty() && a.last_error.is_some(), "{a:?}");
-    assert_eq!((b.held, b.demotions), (vec![key("reader")], 0));
+    assert!(b.holds(&key("reader")) && b.demotions == 0, "{b:?}");
+}
+
+// Renewals have a connection of their own: invariant 6.
+#[tokio::test]
+async fn transactions_that_take_every_connection_and_hold_every_row_delay_no_renewal() {
+    let ground = Ground::new().await.with_work().await;
+    let mut a = Keeper::at(&ground.server.url(), "a");
+    let held = a.held().await;
+    let bounds = Bounds { transactions: 3, acquire: PATIENCE, ..Bounds::default() };
+    let database = PostgresDatabase::new(&[ground.server.url()], bounds).unwrap();
+    let insert =
+        || Statement { sql: "INSERT INTO work VALUES ('a piece')".to_owned(), params: Params::Row(Vec::new()) };
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let mut transaction = database.begin(&held, Options::default()).await.unwrap();
+        transaction.execute(vec![insert()]).await.unwrap();
+        open.push(transaction);
+    }
+    // More wait for a connection than there are.
+    let waiting: Vec<_> = (0..20)
+        .map(|_| {
+            let (database, held) = (database.clone(), held.clone());
+            tokio::spawn(async move {
+                while database.begin(&held, Options::default()).await.is_err() {
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    let before = held.deadline();
+    let renewed = async {
+        while held.deadline() < before + LEASE {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, renewed).await.unwrap();
+    assert!(held.check().is_ok(), "the lease was renewed at every third of it");
+    assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
+    drop(open);
+    for waiting in waiting {
+        waiting.await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -260,7 +316,7 @@ async fn a_shutdown_gives_back_what_is_still_held_and_holds_effects_back() {
 #[tokio::test]
 async fn a_keeper_whose_handle_is_gone_ends_what_it_held() {
     let ground = Ground::new().await;
-    let Keeper { handle, mut granted } = Keeper::at(&ground.server.url(), "a");
+    let Keeper { handle, mut granted, .. } = Keeper::at(&ground.server.url(), "a");
     let held = granted.recv().await.unwrap();
     drop(handle);
     is_lost(&held).await;
@@ -269,7 +325,7 @@ async fn a_keeper_whose_handle_is_gone_ends_what_it_held() {
 #[tokio::test]
 async fn a_lease_that_nobody_takes_from_the_keeper_is_given_back() {
     let ground = Ground::new().await;
-    let Keeper { handle: _handle, granted } = Keeper::at(&ground.server.url(), "a");
+    let Keeper { handle: _handle, granted, .. } = Keeper::at(&ground.server.url(), "a");
     drop(granted);
     ground.until("SELECT count(*) FROM plant_leases WHERE node IS NULL", 1).await;
     let before = ground.number(HELD_BACK_UNTIL).await;
@@ -317,7 +373,12 @@ async fn a_node_without_redundancy_ends_everything_when_another_has_its_database
     let ground = Ground::new().await;
     let holder = Holder { node: "a".parse().unwrap(), boot: BootId::random() };
     let store = host::config::Store::Postgres { urls: vec![ground.server.url()], migrate_url: None };
-    let me = Me { holder: holder.clone(), address: "http://plant-a:8080".to_owned(), modules: BTreeMap::new() };
+    let me = Me {
+        holder: holder.clone(),
+        address: "http://plant-a:8080".to_owned(),
+        modules: BTreeMap::new(),
+        gone: Vec::new(),
+    };
     let mut a = Keeper::with(Arc::new(SinglePostgres::new(&store, me).unwrap()), holder);
     let held = a.held().await;
     assert_eq!(held.deadline(), BootInstant::NEVER);

@@ -23,8 +23,11 @@ fn sentence<T: std::fmt::Debug>(answer: Result<T, LeaseError>) -> String {
 fn single(ground: &Ground, name: &str) -> SinglePostgres {
     let holder = Holder { node: name.parse().unwrap(), boot: BootId::random() };
     let store = Store::Postgres { urls: vec![ground.server.url()], migrate_url: None };
-    SinglePostgres::new(&store, Me { holder, address: format!("http://plant-{name}:8080"), modules: BTreeMap::new() })
-        .unwrap()
+    SinglePostgres::new(
+        &store,
+        Me { holder, address: format!("http://plant-{name}:8080"), modules: BTreeMap::new(), gone: Vec::new() },
+    )
+    .unwrap()
 }
 
 #[tokio::test]
@@ -72,7 +75,7 @@ async fn the_fence_says_which_module_its_holder_runs() {
     let holder = Holder { node: "a".parse().unwrap(), boot: BootId::random() };
     let modules = BTreeMap::from([("reader".parse().unwrap(), "ab".repeat(32))]);
     let store = Store::Postgres { urls: vec![ground.server.url()], migrate_url: None };
-    let me = Me { holder, address: "http://plant-a:8080".to_owned(), modules };
+    let me = Me { holder, address: "http://plant-a:8080".to_owned(), modules, gone: Vec::new() };
     let store = PostgresStore::new(&store, me, Some(Duration::from_secs(2))).unwrap();
     store.register().await.unwrap();
     for role in ["reader", "unknown"] {

@@ -221,7 +221,7 @@ async fn of_a_pair_only_the_node_with_the_pairs_lease_takes_roles() {
     // The role alone being free is no reason to take it.
     a.handle.release(&old, true, Cause::Yield, Some(Duration::from_secs(2))).await;
     let again = a.held().await;
-    assert_eq!(b.says(|_| true).await.held, []);
+    assert!(b.says(|_| true).await.held.is_empty());
 
     order(&ground, Order::Move { key: pair(), to: "b".parse().unwrap(), within: Duration::from_secs(600) })
         .await

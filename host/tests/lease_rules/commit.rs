@@ -24,10 +24,10 @@ async fn a_holder_that_froze_until_another_took_over_commits_nothing() {
     let held = a.take().await;
     let transaction = ground.working(&a, held.epoch).await;
     ground.expire().await;
-    let taken = b.take().await;
+    let taken = b.take_alone(&ground).await;
     assert!(matches!(transaction.commit().await, Err(DbError::LeaseLost)));
     assert_eq!(ground.rows().await, 0);
-    ground.working(&b, taken.epoch).await.commit().await.unwrap();
+    ground.working(&b, taken).await.commit().await.unwrap();
 }
 
 // Under the same epoch, what an instance left in flight when it trapped would land after its successor has read the state.

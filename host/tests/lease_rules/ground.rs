@@ -37,7 +37,7 @@ pub fn key(role: &str) -> RoleKey {
 
 pub fn me(node: &str) -> Me {
     let holder = Holder { node: node.parse().unwrap(), boot: BootId::random() };
-    Me { holder, address: format!("http://{node}.example:8080"), modules: BTreeMap::new() }
+    Me { holder, address: format!("http://{node}.example:8080"), modules: BTreeMap::new(), gone: Vec::new() }
 }
 
 pub fn at(url: String) -> Store {
@@ -96,9 +96,19 @@ impl Ground {
     }
 
     pub async fn begin(&self, node: &Node, epoch: Epoch, options: Options) -> Result<Box<dyn Transaction>, DbError> {
+        self.begin_for(READER, node, epoch, options).await
+    }
+
+    pub async fn begin_for(
+        &self,
+        role: &str,
+        node: &Node,
+        epoch: Epoch,
+        options: Options,
+    ) -> Result<Box<dyn Transaction>, DbError> {
         let database = PostgresDatabase::new(&[self.server.url()], Bounds::default()).unwrap();
         // As a process sees it that was frozen since its last renewal: for all it knows the lease holds.
-        let (held, _) = Held::new(key(READER), node.me.clone(), epoch, BootInstant::NEVER, BootInstant::from_nanos(0));
+        let (held, _) = Held::new(key(role), node.me.clone(), epoch, BootInstant::NEVER, BootInstant::from_nanos(0));
         database.begin(&held, options).await
     }
 
@@ -126,6 +136,15 @@ impl Node {
     /// The lease, which has to be granted.
     pub async fn take(&self) -> Grant {
         self.take_seen(None).await
+    }
+
+    /// Takes the lease and ends no session of whoever held it, as when that is out of reach: for what the fence does by itself.
+    pub async fn take_alone(&self, ground: &Ground) -> Epoch {
+        const TAKE: &str =
+            "SELECT timeline, epoch FROM plant_acquire($1, '', $2, $3, 60000, NULL, NULL, NULL, 0, false, NULL)";
+        let asking = sqlx::query_as(TAKE).bind(READER).bind(self.me.node.as_str()).bind(self.me.boot.0);
+        let (timeline, number): (i32, i64) = asking.fetch_one(&ground.pool).await.unwrap();
+        Epoch { timeline: timeline.try_into().unwrap(), number: number.try_into().unwrap() }
     }
 
     pub async fn take_seen(&self, unchanged: Option<&Seen>) -> Grant {

@@ -55,7 +55,7 @@ pub fn reader() -> RoleKey {
 
 pub fn me(name: &str) -> Me {
     let holder = Holder { node: name.parse().unwrap(), boot: BootId::random() };
-    Me { holder, address: format!("http://plant-{name}:8080"), modules: BTreeMap::new() }
+    Me { holder, address: format!("http://plant-{name}:8080"), modules: BTreeMap::new(), gone: Vec::new() }
 }
 
 pub fn bus(nats: &harness::Nats) -> Bus {

@@ -28,6 +28,7 @@ pub struct Node {
     name: NodeName,
     copy: PathBuf,
     log: PathBuf,
+    state: PathBuf,
     port: u16,
     cable: watch::Sender<Cable>,
     proxies: Vec<Proxy>,
@@ -35,14 +36,14 @@ pub struct Node {
 }
 
 impl Node {
-    /// Prepares a node: its cable to the database, and its copy of `plant.toml` that leads through it. `logs` is where its log goes.
+    /// Prepares a node: its cable to the database, and its copy of `plant.toml` that leads through it. `scratch` is where its log and its state go.
     ///
     /// The copy lies beside the original, because what a `plant.toml` names (guests, certificates, keys) it names from where it lies. It is
     /// readable by its owner only, since the store's password may be in it, and goes with the node.
     ///
     /// # Errors
     /// When the original cannot be read, or nothing can be written beside it.
-    pub async fn prepare(name: NodeName, plant: &Path, config: &Config, logs: &Path) -> anyhow::Result<Self> {
+    pub async fn prepare(name: NodeName, plant: &Path, config: &Config, scratch: &Path) -> anyhow::Result<Self> {
         let cable = watch::Sender::new(Cable::Whole);
         let Store::Postgres { urls, .. } = &config.store else { bail!("a drill needs PostgreSQL") };
         let mut proxies = Vec::new();
@@ -67,8 +68,8 @@ impl Node {
         if !is_between {
             proxies.clear();
         }
-        let log = logs.join(format!("{name}.log"));
-        Ok(Self { name, copy, log, port: 0, cable, proxies, running: None })
+        let (log, state) = (scratch.join(format!("{name}.log")), scratch.join("state"));
+        Ok(Self { name, copy, log, state, port: 0, cable, proxies, running: None })
     }
 
     /// Starts its process and waits until it serves; its wall clock is off where `clock` says so.
@@ -79,9 +80,9 @@ impl Node {
         self.running = None;
         self.port = free_port()?;
         let (copy, port, url) = (self.copy.to_string_lossy(), self.port.to_string(), self.url());
-        let name = self.name.as_str();
+        let (name, state) = (self.name.as_str(), self.state.to_string_lossy());
         let arguments = ["run", "--config", &*copy, "--node", name, "--api-port", &*port, "--advertise", &*url];
-        let arguments = arguments.map(str::to_owned);
+        let arguments: Vec<String> = arguments.into_iter().chain(["--state", &*state]).map(str::to_owned).collect();
         let start = Start { arguments: &arguments, output: None, log: &self.log, clock };
         self.running = Some(Running::start(&start).with_context(|| format!("node {}", self.name))?);
         let begun = Instant::now();

@@ -7,6 +7,7 @@ use super::placing::place;
 use super::state::{Shared, Unchanged};
 use crate::clock::BootInstant;
 use crate::identity::RoleKey;
+use crate::lease::decisions::{self, Chance, Holds, Mark};
 use crate::lease::{Acquired, LeaseError, Seen};
 
 /// The first pause after the store failed; it doubles up to the period.
@@ -71,16 +72,15 @@ async fn take(
     for key in wanted {
         let now = seen.iter().find(|seen| seen.key == key);
         let unchanged = now.map(|seen| remember(shared, seen));
-        if !can_be_taken(shared, unchanged.as_ref()) {
+        let chance = chance(shared, unchanged.as_ref());
+        if chance == Chance::None {
             look_again = look_again.min(until_expiry(now));
             continue;
         }
         if shared.withdrawn.is_cancelled() {
             break;
         }
-        // Only what has not changed for a whole lease, or never expires, is taken on the strength of that.
-        let as_seen =
-            unchanged.as_ref().filter(|unchanged| outlived(shared, unchanged)).map(|unchanged| &unchanged.seen);
+        let as_seen = unchanged.as_ref().filter(|_| chance == Chance::IfUnchanged).map(|unchanged| &unchanged.seen);
         match shared.store.acquire(&key, as_seen).await {
             Ok(Acquired::Granted(grant)) => shared.grant(grant).await,
             Ok(Acquired::Taken(seen)) => {
@@ -111,19 +111,16 @@ fn wanted(shared: &Shared) -> (Vec<RoleKey>, Duration) {
     (wanted, cooled.map_or(shared.period(), |cooled| cooled.min(shared.period())))
 }
 
-fn can_be_taken(shared: &Shared, unchanged: Option<&Unchanged>) -> bool {
-    let Some(unchanged) = unchanged else { return true };
-    let seen = &unchanged.seen;
-    match &seen.holder {
-        None => true,
-        Some(holder) => *holder == shared.me || seen.is_dead || seen.expires_in_ms <= 0 || outlived(shared, unchanged),
-    }
-}
-
-/// Nobody has renewed it for a whole lease of this process's own clock: the database's clock may be behind, after a fail-over. Where
-/// leases never expire, being the single node is proof enough.
-fn outlived(shared: &Shared, unchanged: &Unchanged) -> bool {
-    shared.store.lease().is_none_or(|lease| BootInstant::now().since(unchanged.since) >= lease)
+fn chance(shared: &Shared, unchanged: Option<&Unchanged>) -> Chance {
+    // Never held.
+    let Some(Unchanged { seen, since }) = unchanged else { return Chance::Now };
+    let holds = match &seen.holder {
+        None => Holds::Nobody,
+        Some(holder) if *holder == shared.me => Holds::Me,
+        Some(_) if seen.is_dead => Holds::Dead,
+        Some(_) => Holds::Another,
+    };
+    decisions::chance(shared.store.lease(), holds, seen.expires_in_ms, *since, BootInstant::now())
 }
 
 fn until_expiry(seen: Option<&Seen>) -> Duration {
@@ -133,15 +130,11 @@ fn until_expiry(seen: Option<&Seen>) -> Duration {
 
 /// Notes what was seen, and since when it is so.
 fn remember(shared: &Shared, seen: &Seen) -> Unchanged {
+    let mark = |seen: &Seen| Mark { epoch: seen.epoch, renewed_at_us: seen.renewed_at_us };
     let mut state = shared.state();
-    let same = |unchanged: &&mut Unchanged| {
-        unchanged.seen.epoch == seen.epoch && unchanged.seen.renewed_at_us == seen.renewed_at_us
-    };
-    if let Some(unchanged) = state.seen.get_mut(&seen.key).filter(same) {
-        unchanged.seen = seen.clone();
-        return unchanged.clone();
-    }
-    let unchanged = Unchanged { seen: seen.clone(), since: BootInstant::now() };
+    let before = state.seen.get(&seen.key).map(|before| (mark(&before.seen), before.since));
+    let since = decisions::since(before, mark(seen), BootInstant::now());
+    let unchanged = Unchanged { seen: seen.clone(), since };
     state.seen.insert(seen.key.clone(), unchanged.clone());
     unchanged
 }

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 pub use super::RestartError;
-use super::{Cause, Held, LeaseStore};
+use super::{Cause, Held, LeaseEvent, LeaseStore};
 use crate::identity::{Holder, RoleKey};
 
 use commands::Command;
@@ -39,6 +39,8 @@ pub struct Settings {
     pub roles: Vec<RoleKey>,
     /// An active-standby pair: only the node that holds this lease takes any of the roles. `None`: each role for itself.
     pub pair: Option<RoleKey>,
+    /// What happens is told to whoever has subscribed there; nobody needs to.
+    pub events: broadcast::Sender<LeaseEvent>,
 }
 
 /// The way to a running keeper. When it is dropped the keeper ends every lease without releasing it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::state::Shared;
 use crate::clock::BootInstant;
 use crate::identity::{Epoch, RoleKey};
+use crate::lease::decisions::{Verdict, verdict};
 use crate::lease::{HeldControl, Renewal};
 
 /// Renews for ever. A renewal that failed, or was passed over, is tried again four times as often. Leases that never expire are only
@@ -28,14 +29,12 @@ async fn renew_once(shared: &Arc<Shared>) -> bool {
     let sent = BootInstant::now();
     match shared.store.renew(&asked).await {
         Ok(answers) => {
-            let deadline = shared.deadline(sent);
             for (control, answer) in controls.iter().zip(&answers) {
-                match answer {
-                    Renewal::Confirmed => control.prolong(deadline),
-                    Renewal::Skipped => {}
-                    // A new epoch of ours is on its way: whoever asked for it is told.
-                    Renewal::Lost if shared.state().busy.contains(control.held().key()) => {}
-                    Renewal::Lost => shared.lose(control, "it has another holder or epoch, or had run out"),
+                let restarts = shared.state().busy.contains(control.held().key());
+                match verdict(shared.store.lease(), sent, *answer, restarts) {
+                    Verdict::Until(deadline) => control.prolong(deadline),
+                    Verdict::Unknown => {}
+                    Verdict::Over => shared.lose(control, "it has another holder or epoch, or had run out"),
                 }
             }
             shared.renewed();

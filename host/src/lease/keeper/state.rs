@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{Settings, commands};
 use crate::clock::{BootInstant, wall_nanos};
 use crate::identity::{Holder, RoleKey};
-use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseStore, Placed, Seen};
+use crate::lease::decisions;
+use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseEvent, LeaseStore, Placed, Seen};
 
 /// What the keeper knows, for status and for whoever waits.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +31,9 @@ pub struct Snapshot {
     /// What went wrong last with the store, until something goes right.
     pub last_error: Option<String>,
     /// What is held.
-    pub held: Vec<RoleKey>,
+    pub held: Vec<Held>,
+    /// How many leases this node has taken since it started, by cause.
+    pub taken: BTreeMap<&'static str, u64>,
     /// What was seen last of the leases.
     pub seen: BTreeMap<RoleKey, Seen>,
     /// What people want of the roles, where they want anything, and how often they changed hands.
@@ -46,6 +49,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether this lease is held here.
+    #[must_use]
+    pub fn holds(&self, key: &RoleKey) -> bool {
+        self.held.iter().any(|held| held.key() == key)
+    }
+
     /// What people want of a role, once that is known.
     #[must_use]
     pub fn placed(&self, key: &RoleKey) -> Option<&Placed> {
@@ -84,11 +93,12 @@ pub(super) struct Shared {
     state: Mutex<State>,
     granted: mpsc::Sender<Held>,
     snapshot: watch::Sender<Snapshot>,
+    events: broadcast::Sender<LeaseEvent>,
 }
 
 impl Shared {
     pub(super) fn new(settings: Settings, granted: mpsc::Sender<Held>) -> Self {
-        let Settings { store, me, roles, pair } = settings;
+        let Settings { store, me, roles, pair, events } = settings;
         let now_ms = wall_nanos() / 1_000_000;
         let first = Snapshot {
             store: store.name(),
@@ -108,6 +118,7 @@ impl Shared {
             state: Mutex::default(),
             granted,
             snapshot: watch::Sender::new(first),
+            events,
         }
     }
 
@@ -139,15 +150,10 @@ impl Shared {
         self.store.lease().map_or(Duration::from_secs(3), |lease| lease / 3)
     }
 
-    /// Until when a lease holds whose confirmation was asked for at `sent`.
-    pub(super) fn deadline(&self, sent: BootInstant) -> BootInstant {
-        self.store.lease().map_or(BootInstant::NEVER, |lease| sent + lease * 3 / 4)
-    }
-
     /// The proof for a lease that was granted; it is ended at its deadline, whatever the store does.
     pub(super) fn hold(self: &Arc<Self>, grant: &Grant) -> Held {
-        let effects_from = BootInstant::now() + grant.hold_back;
-        let deadline = self.deadline(grant.sent);
+        let effects_from = decisions::effects_from(BootInstant::now(), grant.hold_back);
+        let deadline = decisions::deadline(self.store.lease(), grant.sent);
         let (held, control) = Held::new(grant.key.clone(), self.me.clone(), grant.epoch, deadline, effects_from);
         {
             let mut state = self.state();
@@ -167,10 +173,14 @@ impl Shared {
     pub(super) async fn grant(self: &Arc<Self>, grant: Grant) {
         let from = grant.previous.as_ref().map(|holder| holder.node.to_string());
         tracing::info!(role = %grant.key, epoch = %grant.epoch, cause = grant.cause.as_str(), from, "the lease is ours");
-        if grant.previous.as_ref().is_some_and(|previous| previous.node != self.me.node) {
-            self.snapshot.send_modify(|now| now.takeovers += 1);
-        }
+        let from_another = grant.previous.as_ref().is_some_and(|previous| previous.node != self.me.node);
+        self.snapshot.send_modify(|now| {
+            now.takeovers += u64::from(from_another);
+            *now.taken.entry(grant.cause.as_str()).or_default() += 1;
+        });
         let held = self.hold(&grant);
+        let from = grant.previous.map(|holder| holder.node);
+        self.tell(LeaseEvent::Taken { key: grant.key.clone(), from, cause: grant.cause, epoch: grant.epoch });
         if self.is_pair(&grant.key) {
             // Nothing runs under it but the roles, which are taken next.
             return;
@@ -197,6 +207,7 @@ impl Shared {
             tracing::warn!(role = %lost.key(), epoch = %lost.epoch(), why, "the lease is lost");
             self.snapshot.send_modify(|now| now.demotions += 1);
             self.show();
+            self.tell(LeaseEvent::Lost { key: lost.key().clone(), epoch: lost.epoch(), why: why.to_owned() });
             self.look_again.notify_one();
             if self.is_pair(lost.key()) {
                 self.end_all("the pair's lease is lost");
@@ -220,6 +231,7 @@ impl Shared {
             let was = |key: &RoleKey| now.placed(key).is_some_and(Placed::is_flapping);
             for Placed { key, .. } in placed.iter().filter(|placed| placed.is_flapping() && !was(&placed.key)) {
                 tracing::warn!(role = %key, "it changes hands again and again: it stays where it is until that ends");
+                self.tell(LeaseEvent::Flapping { key: key.clone() });
             }
             let news = now.placed != placed;
             if news {
@@ -259,8 +271,15 @@ impl Shared {
         });
     }
 
+    /// Tells whoever listens; never waits.
+    fn tell(&self, event: LeaseEvent) {
+        // Perhaps nobody does.
+        let _ = self.events.send(event);
+    }
+
     /// This node may not take part: everything ends.
     pub(super) fn refuse(&self, sentence: &str) {
+        self.tell(LeaseEvent::Refused { sentence: sentence.to_owned() });
         self.withdrawn.cancel();
         self.end_all(sentence);
         self.snapshot.send_modify(|now| now.refused = Some(sentence.to_owned()));
@@ -283,7 +302,7 @@ impl Shared {
     pub(super) fn show(&self) {
         let (held, seen) = {
             let state = self.state();
-            let held: Vec<RoleKey> = state.held.keys().cloned().collect();
+            let held: Vec<Held> = state.held.values().map(HeldControl::held).collect();
             let seen = state.seen.iter().map(|(key, unchanged)| (key.clone(), unchanged.seen.clone())).collect();
             (held, seen)
         };

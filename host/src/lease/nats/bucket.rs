@@ -9,15 +9,14 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_nats::ConnectOptions;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, GetStreamErrorKind};
 use async_nats::jetstream::kv::{self, UpdateErrorKind};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
-use async_nats::{ConnectError, ConnectErrorKind, ServerAddr};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use crate::bus::{self, BusError};
 use crate::config::Bus;
 use crate::identity::Holder;
 use crate::lease::LeaseError;
@@ -143,27 +142,7 @@ impl Bucket {
     }
 
     async fn connect(&self) -> Result<kv::Store, LeaseError> {
-        let servers = self.servers()?;
-        // A connection that was lost is not tried again behind our back for ever: what it has not sent yet would be sent long after.
-        let mut options = ConnectOptions::new().name(&self.client).max_reconnects(servers.len());
-        // One that swallows everything must leave time for the next.
-        options = options.connection_timeout(self.deadline / u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1));
-        if let Some((user, password)) = &self.bus.login {
-            options = options.user_and_password(user.clone(), password.clone());
-        }
-        if let Some(file) = &self.bus.creds_file {
-            let read = options.credentials_file(file).await;
-            options = read.map_err(|error| {
-                let (name, file) = (&self.bus.name, file.display());
-                LeaseError::Refused(format!(
-                    "bus.{name}.creds_file {file} cannot be read ({error}): correct its path or rights"
-                ))
-            })?;
-        }
-        if let Some(file) = &self.bus.ca_file {
-            options = options.add_root_certificates(file.clone());
-        }
-        let client = options.connect(servers).await.map_err(|error| self.not_connected(&error))?;
+        let client = bus::connect(&self.bus, &self.client, self.deadline).await?;
         let mut context = async_nats::jetstream::new(client);
         context.set_timeout(self.deadline);
         let bucket = match self.find(&context).await? {
@@ -172,13 +151,6 @@ impl Bucket {
         };
         self.check(&bucket)?;
         Ok(bucket)
-    }
-
-    fn servers(&self) -> Result<Vec<ServerAddr>, LeaseError> {
-        let servers: Result<Vec<ServerAddr>, _> = self.bus.servers().map(str::parse).collect();
-        servers.map_err(|error| {
-            LeaseError::Refused(format!("bus.{}.url cannot be used ({error}): correct it", self.bus.name))
-        })
     }
 
     async fn find(&self, context: &Context) -> Result<Option<kv::Store>, LeaseError> {
@@ -246,26 +218,17 @@ impl Bucket {
         })
     }
 
-    fn not_connected(&self, error: &ConnectError) -> LeaseError {
-        let (bus, at) = (&self.bus.name, self.bus.shown());
-        match error.kind() {
-            ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
-                LeaseError::Refused(format!(
-                    "NATS at {at} refused the login of bus.{bus} ({error}): correct its user, password_env or creds_file"
-                ))
-            }
-            // A certificate that is not trusted is an error of the socket, as the library tells it.
-            kind if kind == ConnectErrorKind::Tls || error.to_string().contains("certificate") => LeaseError::Refused(
-                format!("the TLS connection to NATS at {at} failed ({error}): check bus.{bus}.url and ca_file"),
-            ),
-            _ => LeaseError::Unavailable(format!(
-                "NATS at {at} cannot be reached ({error}): see that it runs, or correct bus.{bus}.url"
-            )),
-        }
-    }
-
     fn failed(&self, error: &dyn Display) -> LeaseError {
         LeaseError::Unavailable(format!("NATS at {}: {error}", self.bus.shown()))
+    }
+}
+
+impl From<BusError> for LeaseError {
+    fn from(error: BusError) -> Self {
+        match error {
+            BusError::Refused(sentence) => Self::Refused(sentence),
+            BusError::Unavailable(sentence) => Self::Unavailable(sentence),
+        }
     }
 }
 

@@ -17,8 +17,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{PgConnection, Row};
 
 use self::hearing::Hearing;
 use self::life::Life;
@@ -26,10 +26,10 @@ use self::nodes::Beat;
 use self::rows::{acquired, columns, number, seen, timeline};
 use self::watch::Watch;
 use super::session::{Session, unavailable};
-use super::{Acquired, Cause, LeaseError, LeaseStore, Placed, Renewal, Seen};
+use super::{Acquired, Cause, Grant, LeaseError, LeaseStore, Placed, Renewal, Seen, backends};
 use crate::clock::BootInstant;
 use crate::config;
-use crate::identity::{Epoch, Holder, RoleKey, RoleName};
+use crate::identity::{BootId, Epoch, Holder, RoleKey, RoleName};
 use crate::store::{Bounds, StoreError, session};
 
 /// For how long a heartbeat is fresh where leases never expire.
@@ -44,6 +44,8 @@ pub struct Me {
     pub address: String,
     /// The SHA-256 of the module that it runs for each role.
     pub modules: BTreeMap<RoleName, String>,
+    /// Earlier boots of its name that are proved to be gone: what they held is free at once.
+    pub gone: Vec<BootId>,
 }
 
 /// Leases in PostgreSQL.
@@ -170,7 +172,10 @@ impl PostgresStore {
                 .bind(self.at_least(key))
                 .bind(restart)
                 .bind(self.me.modules.get(&key.role));
-            acquired(key, sent, &query.fetch_one(connection).await?)
+            let row = query.fetch_one(&mut *connection).await?;
+            let answer = acquired(key, sent, &row)?;
+            self.end_backends(connection, &answer, row.try_get("renewed_us")?).await;
+            Ok(answer)
         };
         let answer = self.working.run(asking).await?;
         match &answer {
@@ -178,6 +183,30 @@ impl PostgresStore {
             Acquired::Taken(seen) => self.note(key, seen.epoch),
         }
         Ok(answer)
+    }
+}
+
+impl PostgresStore {
+    /// Ends what the holder before had begun, where it did not let go by itself. The lease is ours whether this succeeds or not: locks that
+    /// stay behind end by the server's own timeouts.
+    async fn end_backends(&self, connection: &mut PgConnection, answer: &Acquired, taken_us: i64) {
+        let Acquired::Granted(Grant { key, previous: Some(previous), cause: Cause::Death | Cause::Expiry, .. }) =
+            answer
+        else {
+            return;
+        };
+        if previous.boot == self.me.holder.boot {
+            return;
+        }
+        match backends::end(connection, previous, key, taken_us).await {
+            Ok(0) => {}
+            Ok(ended) => {
+                tracing::info!(role = %key, of = %previous.node, ended, "ended what the holder before had begun")
+            }
+            Err(error) => {
+                tracing::warn!(role = %key, of = %previous.node, %error, "what the holder before had begun could not be ended")
+            }
+        }
     }
 }
 
@@ -197,6 +226,7 @@ impl LeaseStore for PostgresStore {
         let (fresh_ms, lock_key) = (self.fresh_ms(), self.life.key());
         let registering = async |connection: &mut PgConnection| {
             nodes::forget_deaths(connection).await?;
+            nodes::mark_gone(connection, &self.me.holder, &self.me.gone).await?;
             nodes::register(connection, &self.me, fresh_ms, lock_key).await
         };
         let refused = self.working.run(registering).await?;

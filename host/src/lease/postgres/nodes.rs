@@ -9,7 +9,7 @@ use crate::identity::{BootId, Holder};
 /// Makes this boot the node's; answers a sentence when another boot of the name is alive.
 ///
 /// Whether it is alive only shows in time: a heartbeat that was fresh when its process died stays fresh for a whole lease. A process that
-/// was started again after a crash is refused so long, like any other second one: it has no proof that the first is gone.
+/// was started again after a crash is refused so long, like any other second one, unless it has proof that the first is gone.
 pub(super) async fn register(
     connection: &mut PgConnection,
     me: &Me,
@@ -76,6 +76,23 @@ pub(super) async fn beat(connection: &mut PgConnection, me: &Holder, fresh_ms: i
         Ok(Other { holder: Holder { node, boot: BootId(boot) }, lock_key })
     };
     Ok(Beat::Present(rows.into_iter().map(other).collect::<Result<_, sqlx::Error>>()?))
+}
+
+/// Marks earlier boots of this name as dead, on proof from their own box.
+pub(super) async fn mark_gone(connection: &mut PgConnection, me: &Holder, gone: &[BootId]) -> Result<(), sqlx::Error> {
+    // What neither is known nor holds anything needs no mark.
+    const MARK: &str = "
+        INSERT INTO plant_deaths (boot_id, node, died_at)
+             SELECT g.boot_id, $1, clock_timestamp() FROM unnest($2::uuid[]) AS g(boot_id)
+              WHERE g.boot_id <> $3
+                AND (EXISTS (SELECT FROM plant_nodes n WHERE n.node = $1 AND n.boot_id = g.boot_id)
+                  OR EXISTS (SELECT FROM plant_leases l WHERE l.node = $1 AND l.boot_id = g.boot_id))
+        ON CONFLICT DO NOTHING";
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let boots: Vec<uuid::Uuid> = gone.iter().map(|boot| boot.0).collect();
+    sqlx::query(MARK).bind(me.node.as_str()).bind(boots).bind(me.boot.0).execute(connection).await.map(drop)
 }
 
 /// Forgets deaths so old that nothing of theirs is left.

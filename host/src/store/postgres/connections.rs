@@ -25,6 +25,8 @@ pub(super) struct Connections {
 #[derive(Debug)]
 pub(super) struct Lent {
     pub(super) session: Session,
+    /// What the server calls it.
+    pub(super) name: String,
     opened: Instant,
 }
 
@@ -39,17 +41,20 @@ impl Connections {
         self.permits.clone().acquire_owned().await.map_err(closed)
     }
 
-    /// One that was used before, if there is any.
-    pub(super) fn used(&self) -> Option<Lent> {
+    /// One that was used before, if there is any; rather one that has this name.
+    pub(super) fn used(&self, name: &str) -> Option<Lent> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|lent| lent.opened.elapsed() < KEPT);
-        idle.pop()
+        match idle.iter().rposition(|lent| lent.name == name) {
+            Some(at) => Some(idle.remove(at)),
+            None => idle.pop(),
+        }
     }
 
     /// A new one, on the server that takes writes.
     pub(super) async fn fresh(&self) -> Result<Lent, StoreError> {
         let (session, _) = session::open(&self.servers).await?;
-        Ok(Lent { session, opened: Instant::now() })
+        Ok(Lent { session, name: String::new(), opened: Instant::now() })
     }
 
     /// Takes back one that is outside any transaction.

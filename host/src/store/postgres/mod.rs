@@ -12,6 +12,7 @@ mod plan;
 mod transaction;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use sqlx::Row;
@@ -19,7 +20,7 @@ use tokio::time::timeout;
 
 use super::error::StoreError;
 use super::{Bounds, Database, DbError, Options, Transaction, session};
-use crate::lease::Held;
+use crate::lease::{Held, backends};
 use connections::{Connections, Lent};
 use notes::Notes;
 use plan::Plans;
@@ -35,6 +36,7 @@ struct Shared {
     bounds: Bounds,
     plans: Plans,
     notes: Notes,
+    fence_refusals: AtomicU64,
 }
 
 impl PostgresDatabase {
@@ -46,7 +48,13 @@ impl PostgresDatabase {
     pub fn new(urls: &[String], bounds: Bounds) -> Result<Self, StoreError> {
         let servers = session::options(urls, &bounds)?;
         let connections = Connections::new(servers, bounds.transactions);
-        Ok(Self(Arc::new(Shared { connections, bounds, plans: Plans::default(), notes: Notes::default() })))
+        Ok(Self(Arc::new(Shared {
+            connections,
+            bounds,
+            plans: Plans::default(),
+            notes: Notes::default(),
+            fence_refusals: AtomicU64::new(0),
+        })))
     }
 
     /// Connects, so that what is wrong is known before the first transaction, and that one need not wait.
@@ -61,22 +69,27 @@ impl PostgresDatabase {
 }
 
 impl Shared {
-    /// A connection with a transaction open on it, and the moment it was opened in microseconds since the Unix epoch.
-    async fn begin(&self, begin: &'static str) -> Result<(Lent, i64), DbError> {
-        while let Some(mut lent) = self.connections.used() {
+    /// A connection of this name with a transaction open on it, and the moment it was opened in microseconds since the Unix epoch.
+    async fn begin(&self, begin: &'static str, name: &str) -> Result<(Lent, i64), DbError> {
+        while let Some(mut lent) = self.connections.used(name) {
             // One that was kept may have lost its server meanwhile, and then says so here, where nothing is lost with it.
-            if let Ok(now) = open(&mut lent, begin).await {
+            if let Ok(now) = open(&mut lent, begin, name).await {
                 return Ok((lent, now));
             }
             self.connections.forget();
         }
         let mut lent = self.connections.fresh().await?;
-        let now = open(&mut lent, begin).await.map_err(|e| transaction::failure(&e))?;
+        let now = open(&mut lent, begin, name).await.map_err(|e| transaction::failure(&e))?;
         Ok((lent, now))
     }
 }
 
-async fn open(lent: &mut Lent, begin: &'static str) -> Result<i64, sqlx::Error> {
+async fn open(lent: &mut Lent, begin: &'static str, name: &str) -> Result<i64, sqlx::Error> {
+    if lent.name != name {
+        let naming = sqlx::query("SELECT set_config('application_name', $1, false)").bind(name);
+        naming.execute(&mut lent.session.connection).await?;
+        name.clone_into(&mut lent.name);
+    }
     sqlx::raw_sql(begin).fetch_one(&mut lent.session.connection).await?.try_get(0)
 }
 
@@ -101,9 +114,10 @@ impl Database for PostgresDatabase {
     async fn begin(&self, held: &Held, options: Options) -> Result<Box<dyn Transaction>, DbError> {
         held.check().map_err(|_| DbError::LeaseLost)?;
         let shared = &self.0;
+        let name = backends::name(held.holder().boot, held.key());
         let opening = async {
             let permit = shared.connections.permit().await?;
-            let (lent, now) = shared.begin(begin_statement(options)).await?;
+            let (lent, now) = shared.begin(begin_statement(options), &name).await?;
             Ok::<_, DbError>((permit, lent, now))
         };
         let limit = shared.bounds.acquire.min(held.remaining());
@@ -113,5 +127,9 @@ impl Database for PostgresDatabase {
             Err(_) => return Err(DbError::Unavailable("no connection was free in time".to_owned())),
         };
         Ok(Box::new(PostgresTransaction::new(self.0.clone(), held.clone(), options, lent, permit, micros)))
+    }
+
+    fn fence_refusals(&self) -> u64 {
+        self.0.fence_refusals.load(Ordering::Relaxed)
     }
 }

@@ -1,6 +1,7 @@
 //! One open transaction, and its two ends: the fenced COMMIT, and the rollback of one that was dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -357,6 +358,9 @@ impl Transaction for PostgresTransaction {
             }
             Ok(Err(error)) => {
                 let ended = commit_failure(&error);
+                if matches!(ended, DbError::LeaseLost) {
+                    self.shared.fence_refusals.fetch_add(1, Ordering::Relaxed);
+                }
                 if !matches!(ended, DbError::OutcomeUnknown) {
                     roll_back(self.shared.clone(), lent, permit);
                 }

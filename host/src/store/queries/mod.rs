@@ -13,7 +13,7 @@ pub use anomalies::{AnomalyRow, Decided, anomalies, decide};
 pub use cluster::{NodeRow, ReportRow, RoleRow, nodes, reports, roles};
 pub use corrections::{NewCorrection, correct};
 pub use production::{CounterRow, production};
-pub use takeovers::{TakeoverRow, takeovers};
+pub use takeovers::{Gap, TakeoverRow, gaps_since, newest_id, takeovers};
 
 /// Runs one statement, written for each of the two databases, and gives its rows as a type that both can fill.
 macro_rules! fetch_all {

@@ -1,5 +1,8 @@
 //! What changed hands, when and why.
 
+use sqlx::PgPool;
+
+use crate::identity::Holder;
 use crate::store::Pool;
 
 use super::fetch_all;
@@ -55,4 +58,32 @@ pub async fn takeovers(pool: &Pool, limit: i64) -> Result<Vec<TakeoverRow>, sqlx
                  FROM plant_takeovers ORDER BY id DESC LIMIT $1",
         limit,
     )
+}
+
+/// How long a role was without commits while it changed hands.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Gap {
+    /// The takeover's number.
+    pub id: i64,
+    /// From the last commit of the holder before to the first one of the new holder.
+    pub seconds: f64,
+}
+
+/// The number of the newest takeover; 0 when there was none.
+///
+/// # Errors
+/// When the database does not answer, or has not this table.
+pub async fn newest_id(pool: &PgPool) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar("SELECT coalesce(max(id), 0) FROM plant_takeovers").fetch_one(pool).await
+}
+
+/// The takeovers by this node, from another one, after the one numbered `since`; those that have come to their first commit.
+///
+/// # Errors
+/// When the database does not answer, or has not this table.
+pub async fn gaps_since(pool: &PgPool, me: &Holder, since: i64) -> Result<Vec<Gap>, sqlx::Error> {
+    const GAPS: &str = "
+        SELECT id, extract(epoch FROM first_commit_at - last_commit_at)::float8 AS seconds FROM plant_takeovers
+         WHERE id > $1 AND to_node = $2 AND from_node <> $2 AND first_commit_at >= last_commit_at ORDER BY id";
+    sqlx::query_as(GAPS).bind(since).bind(me.node.as_str()).fetch_all(pool).await
 }

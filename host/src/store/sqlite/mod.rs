@@ -37,6 +37,7 @@ struct Shared {
     bounds: Bounds,
     writer: Side,
     readers: Side,
+    fence_refusals: AtomicU64,
 }
 
 /// The connections for one way of opening.
@@ -98,7 +99,8 @@ impl SqliteDatabase {
     #[must_use]
     pub fn new(path: &Path, bounds: Bounds) -> Self {
         let readers = Side::new(bounds.transactions, true);
-        Self(Arc::new(Shared { path: path.to_owned(), bounds, writer: Side::new(1, false), readers }))
+        let (path, writer) = (path.to_owned(), Side::new(1, false));
+        Self(Arc::new(Shared { path, bounds, writer, readers, fence_refusals: AtomicU64::new(0) }))
     }
 }
 
@@ -130,5 +132,9 @@ impl Database for SqliteDatabase {
         // SQLite's clock is this box's; microseconds are what its columns hold.
         let now = wall_nanos().div_euclid(1_000) * 1_000;
         Ok(Box::new(SqliteTransaction::new(self.0.clone(), held.clone(), options, connection, permit, now)))
+    }
+
+    fn fence_refusals(&self) -> u64 {
+        self.0.fence_refusals.load(Ordering::Relaxed)
     }
 }

@@ -1,6 +1,7 @@
 //! One open transaction on SQLite: its statements, its fenced COMMIT, and the rollback of one that was dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -216,6 +217,7 @@ impl Transaction for SqliteTransaction {
             let (limit, connection) = self.enter()?;
             let checked = timeout(limit, fence_holds(connection, &held)).await;
             if !self.leave(checked)? {
+                self.shared.fence_refusals.fetch_add(1, Ordering::Relaxed);
                 return Err(DbError::LeaseLost);
             }
         }
