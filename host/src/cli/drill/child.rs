@@ -70,8 +70,12 @@ impl Running {
     ///
     /// # Errors
     /// When it has ended.
-    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        kill_process(Pid::from_child(&self.process), signal).context("the process has ended already")
+    pub fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
+        // The number of a process that was waited for may be another's by now.
+        if self.ended()?.is_some() {
+            anyhow::bail!("the process has ended already");
+        }
+        Ok(kill_process(Pid::from_child(&self.process), signal)?)
     }
 
     /// Whether it has ended, and with which code; `Some(None)` after a signal.

@@ -57,7 +57,7 @@ impl Fault {
     ///
     /// # Errors
     /// When the process has ended already.
-    pub fn strike(self, holder: &Node) -> anyhow::Result<()> {
+    pub fn strike(self, holder: &mut Node) -> anyhow::Result<()> {
         match self {
             Self::Kill => holder.signal(Signal::KILL),
             Self::Stop => holder.signal(Signal::TERM),

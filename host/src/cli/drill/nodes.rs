@@ -133,12 +133,9 @@ impl Node {
     ///
     /// # Errors
     /// When it is not running.
-    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        self.running
-            .as_ref()
-            .context("it is not running")
-            .and_then(|running| running.signal(signal))
-            .with_context(|| format!("node {} can not be sent a signal", self.name))
+    pub fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
+        let Some(running) = &mut self.running else { bail!("node {} is not running", self.name) };
+        running.signal(signal).with_context(|| format!("node {} can not be sent a signal", self.name))
     }
 
     /// That its process runs; started again where it ended because it was demoted, which a plant may want of it.
@@ -185,7 +182,7 @@ impl Node {
     /// # Errors
     /// When it does not end in time.
     pub async fn end(mut self) -> anyhow::Result<()> {
-        if self.running.is_some() {
+        if self.running.is_some() && self.ended()?.is_none() {
             self.signal(Signal::TERM)?;
             self.gone(ENDS_WITHIN).await?;
         }
