@@ -37,8 +37,10 @@ pub enum Outcome {
         /// Each counter that differs: `FILL01 good: booked 7, made 8`.
         counters: Vec<String>,
     },
-    /// Nobody can say; why.
+    /// They were to be compared and could not be; why.
     Unknown(String),
+    /// Nobody knows what was made: the line is not the drill's.
+    NotCompared,
 }
 
 /// The books as they were before the line began.

@@ -40,7 +40,7 @@ use crate::store::{self, Pool, queries};
 /// How long, after the line has stopped, the last unit may take to be booked.
 const BOOKS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Drills, prints the report, and ends with 0 when every fault was survived and the books are not wrong.
+/// Drills, prints the report, and ends with 0 when every fault was survived and the books are exact.
 pub async fn run(arguments: DrillArgs) -> ExitCode {
     let handle = tokio::runtime::Handle::current();
     // The kernel ends each child with the thread that started it. This thread starts all of them, and lives as long as the drill.
@@ -130,19 +130,16 @@ impl Drilled<'_> {
     async fn report(&self, nodes: &mut [Node]) -> anyhow::Result<Report> {
         let Pool::Postgres(postgres) = self.pool else { bail!("a drill needs PostgreSQL in [store]") };
         let conditions = conditions::conditions(self.config, self.redundancy, nodes, self.key, postgres).await?;
-        let books = match (self.line, nodes.first()) {
-            (Some(line), Some(node)) => {
-                let books = Books::begin(self.config, line, node).await;
-                line.resume()?;
-                books.map_err(|error| format!("{error:#}"))
-            }
-            _ => Err("the drill did not start the line, and does not know what it made".to_owned()),
-        };
+        let mut books = None;
+        if let (Some(line), Some(node)) = (self.line, nodes.first()) {
+            books = Some((line, Books::begin(self.config, line, node).await));
+            line.resume()?;
+        }
         let (rounds, not_done) = self.rounds(nodes).await;
-        let books = match (books, self.line) {
-            (Ok(books), Some(line)) => self.compared(&books, line, nodes).await?,
-            (Err(why), _) => books::Outcome::Unknown(why),
-            (Ok(_), None) => books::Outcome::Unknown("there is no line to ask".to_owned()),
+        let books = match books {
+            Some((line, Ok(books))) => compared(&books, line, nodes, BOOKS_WITHIN + self.redundancy.lease).await?,
+            Some((_, Err(error))) => books::Outcome::Unknown(format!("{error:#}")),
+            None => books::Outcome::NotCompared,
         };
         Ok(Report {
             plant: self.config.plant.name.clone(),
@@ -182,14 +179,15 @@ impl Drilled<'_> {
         }
         (made, not_done)
     }
+}
 
-    async fn compared(&self, books: &Books, line: &Line, nodes: &[Node]) -> anyhow::Result<books::Outcome> {
-        line.pause()?;
-        // After a failed round some may be frozen or gone.
-        match nodes.iter().find(|node| node.ask("/api/health").is_ok()) {
-            Some(node) => books.compare(line, node, BOOKS_WITHIN + self.redundancy.lease).await,
-            None => Ok(books::Outcome::Unknown("no node is left to ask".to_owned())),
-        }
+/// Stops the line and compares, as some node that is left tells it.
+async fn compared(books: &Books, line: &Line, nodes: &[Node], at_most: Duration) -> anyhow::Result<books::Outcome> {
+    line.pause()?;
+    // After a failed round some may be frozen or gone.
+    match nodes.iter().find(|node| node.ask("/api/health").is_ok()) {
+        Some(node) => books.compare(line, node, at_most).await,
+        None => Ok(books::Outcome::Unknown("no node is left to ask".to_owned())),
     }
 }
 

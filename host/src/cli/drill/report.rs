@@ -31,12 +31,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether every fault that was done was survived, at least one was, and the books are not wrong.
+    /// Whether every fault that was done was survived, at least one was, and the books are exact where they can be compared.
     #[must_use]
     pub fn survived(&self) -> bool {
         let failed = |round: &Round| matches!(round.outcome, Outcome::Failed(_));
-        let wrong = matches!(self.books, books::Outcome::Wrong { .. });
-        !self.rounds.is_empty() && !self.rounds.iter().any(failed) && !wrong
+        let books = matches!(self.books, books::Outcome::Exact { .. } | books::Outcome::NotCompared);
+        !self.rounds.is_empty() && !self.rounds.iter().any(failed) && books
     }
 
     /// The report.
@@ -48,6 +48,10 @@ impl Report {
             books::Outcome::Exact { units } => format!("Books exact: yes (booked {units}, made {units}).\n"),
             books::Outcome::Wrong { booked, made, .. } => format!("Books exact: no (booked {booked}, made {made}).\n"),
             books::Outcome::Unknown(why) => format!("Books exact: unknown ({why}).\n"),
+            books::Outcome::NotCompared => {
+                "Books exact: not compared (the drill did not start the line, and does not know what it made).\n"
+                    .to_owned()
+            }
         };
         if self.real {
             text += "The plant counts for real, and was drilled because somebody said so twice.\n";
@@ -282,7 +286,18 @@ Survived: yes. Books exact: yes (booked 321, made 321).
 
     #[test]
     fn nothing_rehearsed_is_nothing_survived() {
-        assert!(!report(Vec::new(), books::Outcome::Unknown("no round was made".to_owned())).survived());
+        assert!(!report(Vec::new(), books::Outcome::Exact { units: 0 }).survived());
+    }
+
+    #[test]
+    fn books_that_could_not_be_compared_are_not_exact_unless_nobody_knows_what_was_made() {
+        let kept = || vec![round(Fault::SlowStore, 1, Outcome::Kept)];
+        let unknown = report(kept(), books::Outcome::Unknown("no node is left to ask".to_owned()));
+        assert!(!unknown.survived());
+        assert!(unknown.markdown().contains("Survived: no. Books exact: unknown (no node is left to ask).\n"));
+        let elsewhere = report(kept(), books::Outcome::NotCompared);
+        assert!(elsewhere.survived());
+        assert!(elsewhere.markdown().contains("Survived: yes. Books exact: not compared (the drill did not start"));
     }
 
     #[test]
@@ -290,9 +305,8 @@ Survived: yes. Books exact: yes (booked 321, made 321).
         let rounds = |count: u32| -> Vec<Round> {
             (1..=count).map(|n| round(Fault::Kill, n, taken("death", Some(f64::from(n)), Some(n.into())))).collect()
         };
-        let unknown = || books::Outcome::Unknown("the line is not the drill's".to_owned());
-        assert!(!report(rounds(99), unknown()).markdown().contains("p99"));
-        let text = report(rounds(100), unknown()).markdown();
+        assert!(!report(rounds(99), books::Outcome::NotCompared).markdown().contains("p99"));
+        let text = report(rounds(100), books::Outcome::NotCompared).markdown();
         assert!(text.contains("| gap p99 ms | seen p99 ms |\n"), "{text}");
         assert!(
             text.contains("| kill | 100 | 100 | 100 | death | 50 | 100 | 0.03 | 0.05 | 50 | 100 | 99 | 99 |\n"),
