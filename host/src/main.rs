@@ -42,6 +42,7 @@ async fn command(command: Command) -> ExitCode {
         Command::Takeovers(asked) => {
             tokio::task::spawn_blocking(move || cli::takeovers::run(&asked)).await.unwrap_or(ExitCode::FAILURE)
         }
+        Command::Drill(arguments) => cli::drill::run(arguments).await,
         Command::Check(file) => cli::check::run(&file.config, &Places::default()).await,
         Command::Migrate(file) => match configured(&file) {
             Ok(config) => outcome(cli::migrate::migrate(&config).await),

@@ -224,13 +224,21 @@ pub struct Said {
 /// # Errors
 /// When the host was not built, or does not end within two minutes; what it has said is in the error.
 pub fn host(plant: &Path, arguments: &[&str]) -> anyhow::Result<Said> {
+    host_within(plant, arguments, Duration::from_secs(120))
+}
+
+/// The same for a subcommand that may take longer.
+///
+/// # Errors
+/// When the host was not built, or does not end within `at_most`; what it has said is in the error.
+pub fn host_within(plant: &Path, arguments: &[&str], at_most: Duration) -> anyhow::Result<Said> {
     let mut command = bound_to_this_thread("KILL", host_binary()?);
     command.args(arguments).current_dir(plant).stdin(Stdio::null()).env("HOST_STATE", plant.join("state"));
     in_environment(&mut command)?;
     let [mut output, mut errors] = [tempfile::tempfile()?, tempfile::tempfile()?];
     let mut process = command.stdout(output.try_clone()?).stderr(errors.try_clone()?).spawn()?;
     let mut status = None;
-    let ended = wait_until(&format!("host {arguments:?} ends"), Duration::from_secs(120), || {
+    let ended = wait_until(&format!("host {arguments:?} ends"), at_most, || {
         status = process.try_wait()?;
         Ok(status.is_some())
     });

@@ -41,6 +41,8 @@ pub enum Command {
     /// Show which roles changed hands, why, and how long nothing was committed
     #[command(after_help = "Examples:\n  host takeovers\n  host takeovers --role reader --limit 5 --json")]
     Takeovers(Takeovers),
+    /// Rehearse failovers on a simulated plant, and report what each takeover cost
+    Drill(super::drill::DrillArgs),
     /// Check a configuration and its modules without running anything
     #[command(after_help = "Example:\n  host check --config plant.toml")]
     Check(ConfigFile),

@@ -54,7 +54,7 @@ fn counted(n: usize, one: &str, many: &str) -> String {
 }
 
 /// Where leases are kept, and that their fences are in the database whichever it is.
-fn kept(leases: &Leases) -> String {
+pub(super) fn kept(leases: &Leases) -> String {
     match leases {
         Leases::Postgres => "in PostgreSQL".to_owned(),
         Leases::PostgresLock { key } => format!("in PostgreSQL under the one lock {key}"),

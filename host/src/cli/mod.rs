@@ -2,6 +2,7 @@
 
 pub mod arguments;
 pub mod check;
+pub mod drill;
 pub mod init;
 pub mod migrate;
 pub mod opc;

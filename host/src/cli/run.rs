@@ -119,7 +119,7 @@ fn user_state(plant: &Path) -> PathBuf {
 }
 
 /// Returns at the next SIGTERM or SIGINT.
-async fn asked_to_end() {
+pub(super) async fn asked_to_end() {
     let Ok((mut terminate, mut interrupt)) =
         signal(SignalKind::terminate()).and_then(|t| signal(SignalKind::interrupt()).map(|i| (t, i)))
     else {

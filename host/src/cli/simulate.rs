@@ -48,7 +48,7 @@ pub struct SimulateArgs {
     pub first: Option<u64>,
 }
 
-fn speed(text: &str) -> Result<f64, String> {
+pub(super) fn speed(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(speed) if (0.01..=1000.0).contains(&speed) => Ok(speed),
         _ => Err("give a factor from 0.01 to 1000".to_owned()),
