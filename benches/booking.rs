@@ -12,10 +12,10 @@ use anyhow::{Context, bail};
 use harness::Postgres;
 use host::capability::metrics::SharedRegistry;
 use host::config::Config;
-use host::lease::Held;
 use host::lease::keeper::{self, KeeperHandle};
 use host::lease::postgres::Me;
 use host::lease::single::SinglePostgres;
+use host::lease::{Held, Unfit};
 use host::opc::EventQueue;
 use host::role::State;
 use host::role::backoff::Budget;
@@ -96,7 +96,7 @@ async fn leases(config: &Config) -> anyhow::Result<(KeeperHandle, BTreeMap<Strin
     )?;
     let roles = vec![ground::key("reader")?, ground::key("native")?];
     let (events, _) = broadcast::channel(1);
-    let settings = keeper::Settings { store: Arc::new(store), me, roles, pair: None, events };
+    let settings = keeper::Settings { store: Arc::new(store), me, roles, pair: None, unfit: Unfit::never(), events };
     let (keeper, mut granted) = keeper::start(settings)?;
     let mut leases = BTreeMap::new();
     while leases.len() < 2 {

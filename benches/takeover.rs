@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use harness::{Node, Plant, Postgres, Simulator};
 use host::capability::metrics::SharedRegistry;
 use host::capability::opc::PlantOpc;
+use host::lease::Unfit;
 use host::lease::keeper::{self, RestartError};
 use host::lease::postgres::Me;
 use host::lease::single::SinglePostgres;
@@ -63,7 +64,14 @@ async fn takeovers(server: &Postgres, line: &Simulator) -> anyhow::Result<()> {
         Me { holder: me.clone(), address: "http://127.0.0.1".to_owned(), modules: BTreeMap::new(), gone: Vec::new() },
     )?;
     let (events, _) = broadcast::channel(1);
-    let settings = keeper::Settings { store: Arc::new(leases), me, roles: vec![key.clone()], pair: None, events };
+    let settings = keeper::Settings {
+        store: Arc::new(leases),
+        me,
+        roles: vec![key.clone()],
+        pair: None,
+        unfit: Unfit::never(),
+        events,
+    };
     let (keeper, mut leases) = keeper::start(settings)?;
     let mut held = leases.recv().await.context("the keeper has ended")?;
     let mut reports = supervisor.reports().watch();
@@ -151,7 +159,9 @@ fn wait_until_ready(node: &Node) -> anyhow::Result<()> {
 }
 
 fn wait_until_all_run(node: &Node) -> anyhow::Result<()> {
-    let run = |role: &str| harness::plant::role(node, role).is_ok_and(|role| harness::plant::text(&role, "state") == "running");
+    let run = |role: &str| {
+        harness::plant::role(node, role).is_ok_and(|role| harness::plant::text(&role, "state") == "running")
+    };
     harness::process::wait_until("all the roles run", Duration::from_secs(60), || {
         Ok(run("reader") && PROBES.iter().all(|probe| run(probe)))
     })

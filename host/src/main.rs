@@ -55,7 +55,15 @@ async fn command(command: Command) -> ExitCode {
                 Err(code) => code,
             }
         }
-        Command::Role(order) => outcome(cli::place::role(order).await),
+        Command::Role(Role::Inspect { role, config, guests }) => {
+            let places = Places { guests, ..Places::default() };
+            match configured(&config) {
+                Ok(config) => outcome(inspect_role(&role, &config, &places).await),
+                Err(code) => code,
+            }
+        }
+        Command::Audit(asked) => outcome(cli::audit::run(&asked).await),
+        Command::Role(Role::Order(order)) => outcome(cli::place::role(order).await),
         Command::Node(order) => outcome(cli::place::node_command(order).await),
         Command::Opc(command) => outcome(cli::opc::run(command).await),
         Command::Init(arguments) => outcome(cli::init::run(arguments).await),
@@ -66,6 +74,12 @@ async fn command(command: Command) -> ExitCode {
 async fn list_roles(config: &Config, places: &Places) -> anyhow::Result<()> {
     let modules = Modules::load(config, places, false).await?;
     print!("{}", cli::role::list(&modules.catalogue));
+    Ok(())
+}
+
+async fn inspect_role(role: &str, config: &Config, places: &Places) -> anyhow::Result<()> {
+    let modules = Modules::load(config, places, false).await?;
+    print!("{}", cli::role::inspect(&modules.catalogue, config, role)?);
     Ok(())
 }
 

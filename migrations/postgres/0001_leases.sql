@@ -24,7 +24,10 @@ CREATE TABLE plant_nodes (
     sections     jsonb,
     key_check    text,
     could_take_over boolean,
-    why_not      text
+    why_not      text,
+    -- When it tried that last, and since when it does not reach an OPC UA server that a role of its needs.
+    proved_at    timestamptz,
+    opc_down_since timestamptz
 );
 
 -- Boots whose death was proved: their lock was seen held and then let go, by one and the same session. None of them comes back.

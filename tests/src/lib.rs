@@ -4,6 +4,7 @@
 //! and says so.
 
 pub mod asyncua;
+pub mod cable;
 pub mod namespace;
 pub mod nats;
 pub mod node;
@@ -17,6 +18,7 @@ pub mod watch;
 pub mod webhook;
 
 pub use asyncua::Asyncua;
+pub use cable::Cable;
 pub use namespace::Namespace;
 pub use nats::Nats;
 pub use node::Node;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -82,6 +82,17 @@ impl Plant {
         Ok(node)
     }
 
+    /// Changes a text in its `plant.toml`, for the nodes that are started from now on.
+    ///
+    /// # Errors
+    /// When the text is not there.
+    pub fn edit(&self, from: &str, to: &str) -> anyhow::Result<()> {
+        let file = self.path().join("plant.toml");
+        let before = std::fs::read_to_string(&file)?;
+        ensure!(before.contains(from), "{from:?} does not stand in {before}");
+        Ok(std::fs::write(file, before.replace(from, to))?)
+    }
+
     /// Where its further modules are.
     ///
     /// # Errors
@@ -157,6 +168,16 @@ pub fn role(node: &Node, role: &str) -> anyhow::Result<Value> {
     let status = node.get("/api/status")?;
     let roles = status.get("roles").and_then(Value::as_array).context("/api/status has no roles")?;
     roles.iter().find(|r| text(r, "role") == role).cloned().with_context(|| format!("no role {role} in {status}"))
+}
+
+/// What a node's `/api/status` says of a node.
+///
+/// # Errors
+/// When the node does not answer or the other is not there.
+pub fn node(asked: &Node, name: &str) -> anyhow::Result<Value> {
+    let status = asked.get("/api/status")?;
+    let nodes = status.get("nodes").and_then(Value::as_array).context("/api/status has no nodes")?;
+    nodes.iter().find(|node| text(node, "node") == name).cloned().with_context(|| format!("no node {name} in {status}"))
 }
 
 /// Waits until `asked` says that the reader runs on `holder`.

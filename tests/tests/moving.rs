@@ -55,6 +55,10 @@ fn a_role_goes_where_people_want_it_and_the_books_are_what_was_made() -> anyhow:
     assert!(refused.errors.contains("node b is drained"), "{refused:?}");
     assert!(a.get("/api/status")?.to_string().contains("it is drained"));
     order.good(&["node", "undrain", "b"])?;
+    let audited = order.good(&["audit"])?;
+    let actions: Vec<&str> = audited.lines().skip(1).filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert_eq!(actions, ["undrain", "drain", "move"], "{audited}");
+    assert!(audited.contains("a test"), "{audited}");
 
     order.good(&["role", "pin", "reader", "b"])?;
     wait_until_reading(&a, "b")?;

@@ -1,29 +1,14 @@
 //! Nodes that could not stand in for each other say so before it is needed: files that differ, keys that differ, one address for two, a
 //! PLC out of reach.
 
-use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
 use harness::node::host;
-use harness::plant::{text, wait_until_read, wait_until_reading};
+use harness::plant::{node, text, wait_until_read, wait_until_reading};
 use harness::process::wait_until;
 use harness::{Node, Plant, Postgres, Simulator};
 use serde_json::{Value, json};
-
-fn edit(plant: &Plant, from: &str, to: &str) -> anyhow::Result<()> {
-    let file = plant.path().join("plant.toml");
-    let before = fs::read_to_string(&file)?;
-    assert!(before.contains(from), "{before}");
-    Ok(fs::write(file, before.replace(from, to))?)
-}
-
-/// What `asked` says of a node.
-fn node(asked: &Node, name: &str) -> anyhow::Result<Value> {
-    let status = asked.get("/api/status")?;
-    let nodes = status.get("nodes").and_then(Value::as_array).context("/api/status has no nodes")?;
-    nodes.iter().find(|node| text(node, "node") == name).cloned().with_context(|| format!("no node {name} in {status}"))
-}
 
 #[test]
 fn a_file_that_differs_is_named_on_every_node() -> anyhow::Result<()> {
@@ -34,8 +19,8 @@ fn a_file_that_differs_is_named_on_every_node() -> anyhow::Result<()> {
     wait_until_reading(&a, "a")?;
     assert_eq!(a.get("/api/status")?["drift"], json!([]));
     // Another comment is no difference, another line is.
-    edit(&plant, "[serve]", "# the second box\n[serve]")?;
-    edit(&plant, "code = \"PACK01\"\nline = \"line-1\"", "code = \"PACK01\"\nline = \"line-2\"")?;
+    plant.edit("[serve]", "# the second box\n[serve]")?;
+    plant.edit("code = \"PACK01\"\nline = \"line-1\"", "code = \"PACK01\"\nline = \"line-2\"")?;
     let b = plant.node("b")?;
     let names = |asked: &Node, other: &str| -> anyhow::Result<bool> {
         Ok(asked.get("/api/status")?["drift"] == json!([{ "section": "machines", "nodes": [other] }]))
@@ -57,7 +42,7 @@ fn a_standby_says_that_it_could_take_over_or_why_not() -> anyhow::Result<()> {
     let a = plant.node("a")?;
     wait_until_read(&a, 12)?;
     // The second box has a wrong address for the PLC, and lacks a role's section.
-    edit(&plant, &line.url(), "opc.tcp://127.0.0.1:9/plant")?;
+    plant.edit(&line.url(), "opc.tcp://127.0.0.1:9/plant")?;
     let b = plant.node("b")?;
     wait_until("both nodes say why the second could not take over", Duration::from_secs(60), || {
         let (Ok(by_a), Ok(by_b)) = (node(&a, "b"), node(&b, "b")) else { return Ok(false) };
@@ -69,7 +54,7 @@ fn a_standby_says_that_it_could_take_over_or_why_not() -> anyhow::Result<()> {
     assert_eq!(node(&a, "a")?["could_take_over"], json!(true));
     drop(b);
 
-    edit(&plant, "opc.tcp://127.0.0.1:9/plant", &line.url())?;
+    plant.edit("opc.tcp://127.0.0.1:9/plant", &line.url())?;
     let b = plant.node("b")?;
     wait_until("the second could take over", Duration::from_secs(60), || {
         Ok(node(&a, "b").is_ok_and(|node| node["could_take_over"] == json!(true)))
@@ -98,7 +83,7 @@ fn nodes_with_other_keys_or_one_address_are_refused_by_name() -> anyhow::Result<
     };
     let address = "node a says that it is reached at http://plant-a:8080, and so does this node b";
     ends("b", &["--advertise", "http://plant-a:8080"], address)?;
-    edit(&plant, "secret_key_env = \"PLANT_SECRET\"", "secret_key_env = \"OTHER_SECRET\"")?;
+    plant.edit("secret_key_env = \"PLANT_SECRET\"", "secret_key_env = \"OTHER_SECRET\"")?;
     ends(
         "c",
         &[],

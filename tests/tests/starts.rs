@@ -86,6 +86,25 @@ fn a_port_in_use_is_named() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_role_is_inspected_without_running_anything() -> anyhow::Result<()> {
+    let plant = Plant::bottling("sqlite://plant.db", NO_SERVER, None)?;
+    let said = host(plant.path(), &["role", "inspect", "reader"])?;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let kind = |package: &str| {
+        let line = said.output.lines().find(|line| line.starts_with(package)).unwrap_or_default();
+        line.split_whitespace().nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        [kind("plant:db"), kind("plant:opc"), kind("plant:log")],
+        ["fenced", "harmless", "harmless"],
+        "{said:?}"
+    );
+    let unknown = host(plant.path(), &["role", "inspect", "label"])?;
+    refused(&unknown, FAILED, &["the plant has no role label: it has reader"]);
+    Ok(())
+}
+
+#[test]
 fn what_was_typed_wrong_is_named() -> anyhow::Result<()> {
     let plant = Plant::bottling("sqlite://plant.db", NO_SERVER, None)?;
     refused(&run(&plant, &["--node", "plant a"])?, CONFIGURATION, &["node name \"plant a\"", "--node"]);

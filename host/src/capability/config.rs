@@ -10,6 +10,13 @@ use super::GuestState;
 use super::bindings::imports::plant::config::config::Host;
 use crate::config::{Config, Machine, Plant, Reason, Role, Tag};
 
+/// What people are told of this capability.
+pub const ABOUT: super::kind::About = super::kind::About {
+    package: "plant:config",
+    kind: super::kind::Kind::Harmless,
+    what: "reads the role's own configuration",
+};
+
 /// The two texts that guests read, shared by all instances of a role.
 #[derive(Debug, Clone)]
 pub struct Texts {

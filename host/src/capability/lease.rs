@@ -6,6 +6,13 @@
 use super::GuestState;
 use super::bindings::imports::plant::lease::lease::{Host, Identity};
 
+/// What people are told of this capability.
+pub const ABOUT: super::kind::About = super::kind::About {
+    package: "plant:lease",
+    kind: super::kind::Kind::Harmless,
+    what: "asks whether the lease still holds, and for how long",
+};
+
 impl Host for GuestState {
     async fn current(&mut self) -> wasmtime::Result<Identity> {
         self.held.check()?;

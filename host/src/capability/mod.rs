@@ -7,6 +7,7 @@
 pub mod bindings;
 pub mod config;
 pub mod db;
+pub mod kind;
 pub mod lease;
 pub mod log;
 pub mod metrics;

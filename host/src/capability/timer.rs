@@ -7,6 +7,13 @@ use std::time::Duration;
 
 use crate::clock::BootInstant;
 
+/// What people are told of this capability.
+pub const ABOUT: super::kind::About = super::kind::About {
+    package: "plant:timer",
+    kind: super::kind::Kind::Harmless,
+    what: "has the role called again later",
+};
+
 /// A timer faster than this is one that never lets anything else run.
 const FASTEST: Duration = Duration::from_millis(10);
 

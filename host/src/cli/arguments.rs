@@ -41,6 +41,9 @@ pub enum Command {
     /// Show which roles changed hands, why, and how long nothing was committed
     #[command(after_help = "Examples:\n  host takeovers\n  host takeovers --role reader --limit 5 --json")]
     Takeovers(Takeovers),
+    /// Show who has said what about where roles run
+    #[command(after_help = "Example:\n  host audit --limit 20")]
+    Audit(Audit),
     /// Rehearse failovers on a simulated plant, and report what each takeover cost
     Drill(super::drill::DrillArgs),
     /// Check a configuration and its modules without running anything
@@ -137,6 +140,20 @@ pub struct Takeovers {
     pub json: bool,
 }
 
+/// `host audit`.
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// The plant's configuration
+    #[command(flatten)]
+    pub config: ConfigFile,
+    /// The newest so many
+    #[arg(long, default_value_t = 50, value_name = "NUMBER")]
+    pub limit: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `host role …`.
 #[derive(Debug, Subcommand)]
 pub enum Role {
@@ -149,6 +166,27 @@ pub enum Role {
         #[arg(long, value_name = "DIRECTORY")]
         guests: Option<PathBuf>,
     },
+    /// Show what a role's module asks for, and what becomes of its effects when another node takes it over
+    #[command(after_help = "Example:\n  host role inspect reader")]
+    Inspect {
+        /// The role
+        #[arg(value_name = "ROLE")]
+        role: String,
+        /// The plant's configuration
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Where further modules (`*.wasm`) are; by default `guests` beside the configuration
+        #[arg(long, value_name = "DIRECTORY")]
+        guests: Option<PathBuf>,
+    },
+    /// An order of people about where a role runs.
+    #[command(flatten)]
+    Order(RoleOrder),
+}
+
+/// `host role …`, where it says where a role runs.
+#[derive(Debug, Subcommand)]
+pub enum RoleOrder {
     /// Move a role to another node; it stays there
     #[command(after_help = "Example:\n  host role move reader --to b --why 'update of plant-a'")]
     Move {

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod arguments;
+pub mod audit;
 pub mod check;
 pub mod drill;
 pub mod init;

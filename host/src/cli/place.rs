@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use sqlx::PgPool;
 
-use super::arguments::{NodeCommand, Ordered, Role};
+use super::arguments::{NodeCommand, Ordered, RoleOrder};
 use crate::config::{self, Config, PAIR, Redundancy, Scope, duration};
 use crate::identity::{NodeName, RoleKey};
 use crate::store::Pool;
@@ -24,17 +24,16 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// A sentence: what can not be done, or was not done in time.
-pub async fn role(command: Role) -> anyhow::Result<()> {
+pub async fn role(command: RoleOrder) -> anyhow::Result<()> {
     match command {
-        Role::List { .. } => bail!("a list is no order"),
-        Role::Move { role, to, order } => {
+        RoleOrder::Move { role, to, order } => {
             let plant = Plant::open(&order).await?;
             let (key, to) = (plant.key(&role, &order)?, node(&to)?);
             plant.one_role_of_a_pair(&key, "move")?;
             plant.give(&Order::Move { key: key.clone(), to: to.clone(), within: MOVE_WITHIN }, &order).await?;
             plant.until_held_by(&key, &to, MOVE_WITHIN).await
         }
-        Role::Hold { role, at_most, order } => {
+        RoleOrder::Hold { role, at_most, order } => {
             let plant = Plant::open(&order).await?;
             let key = plant.key(&role, &order)?;
             let at_most = at_most.as_deref().map(duration::parse).transpose().map_err(anyhow::Error::msg)?;
@@ -43,13 +42,13 @@ pub async fn role(command: Role) -> anyhow::Result<()> {
                 .map_or_else(|| format!("until `host role resume {role}`"), |at_most| format!("for {at_most:?}"));
             plant.until_free(|held| is(held, &key), &format!("nobody runs {key} {until}")).await
         }
-        Role::Resume { role, order } => {
+        RoleOrder::Resume { role, order } => {
             let plant = Plant::open(&order).await?;
             let key = plant.key(&role, &order)?;
             plant.give(&Order::Resume { key: key.clone() }, &order).await?;
             plant.until_held(&key).await
         }
-        Role::Pin { role, node: to, order } => {
+        RoleOrder::Pin { role, node: to, order } => {
             let plant = Plant::open(&order).await?;
             let (key, to) = (plant.key(&role, &order)?, node(&to)?);
             plant.one_role_of_a_pair(&key, "pin")?;
@@ -57,7 +56,7 @@ pub async fn role(command: Role) -> anyhow::Result<()> {
             println!("only node {to} runs {key} from now on, also when it is down: `host role unpin {key}` ends that");
             plant.until_held_by(&key, &to, CARRIED_OUT).await
         }
-        Role::Unpin { role, order } => {
+        RoleOrder::Unpin { role, order } => {
             let plant = Plant::open(&order).await?;
             let key = plant.key(&role, &order)?;
             plant.give(&Order::Unpin { key: key.clone() }, &order).await?;

@@ -15,6 +15,7 @@ pub mod placement;
 pub mod postgres;
 mod session;
 pub mod single;
+mod unfit;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use crate::identity::{Epoch, Holder, RoleKey};
 pub use event::LeaseEvent;
 pub use held::{Held, HeldControl, LeaseLost};
 pub use placement::Placed;
+pub use unfit::Unfit;
 
 /// Why a role changed hands, or an instance was started anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]

@@ -4,6 +4,7 @@
 
 mod alerting;
 mod boots;
+mod fitness;
 mod http;
 mod leases;
 mod local;

@@ -1,11 +1,11 @@
 //! From a checked configuration to a running node.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sqlx::PgPool;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::alerting::{self, Alerting};
@@ -13,12 +13,14 @@ use super::boots::Boots;
 use super::local::LocalView;
 use super::metrics::{self as measure, LeaseMetrics};
 use super::modules::{Modules, Places};
-use super::standing::{Standing, facts};
+use super::standing::{Standing, Told, facts};
 use super::{Front, Node, leases};
 use crate::api::{AppState, Metrics};
 use crate::capability::opc::PlantOpc;
+use crate::clock::BootInstant;
 use crate::config::{Config, OnDemotion, PAIR, Scope};
 use crate::identity::{BootId, Holder, NodeName, RoleKey, RoleName};
+use crate::lease::Unfit;
 use crate::lease::keeper::{self, KeeperHandle};
 use crate::lease::postgres::Me;
 use crate::role::backoff::Budget;
@@ -105,7 +107,9 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let alerts = alerting::alerts(&config).map_err(StartError::Configuration)?;
     // Whoever is to hear of everything subscribes before the keeper starts.
     let (events, heard) = broadcast::channel(EVENTS);
-    let leases = keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone(), events };
+    let (told, shown) = shown();
+    let unfit = shown.unfit.clone();
+    let leases = keeper::Settings { store, me: me.clone(), roles: keys, pair: pair.clone(), unfit, events };
     let (keeper, granted) =
         keeper::start(leases).map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
@@ -127,7 +131,11 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
         tokio::spawn(measure::measure(pool.clone(), me.clone(), metrics.clone(), stop.clone()));
     }
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
-    let (proof, conflict) = stand(standing, &stop);
+    // Where there is one node, nothing is to be found out; the channels stay as they are.
+    if let Some(standing) = standing {
+        tokio::spawn(standing.keep(told, keeper.snapshot(), stop.clone()));
+    }
+    let Shown { proof, conflict, .. } = shown;
     let measured = LeaseMetrics { keys: all_keys, leases: leases_seen, database: refusing, proof: proof.clone() };
     measure::register(&metrics, measured);
     let alerting = alerts.map(|alerts| {
@@ -145,8 +153,12 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     Ok(Node { supervisor, keeper, front, stop, ends_when_demoted, conflict, alerting })
 }
 
-/// What this node shows the others, from now on: whether it could take over, and a sentence if it must not be beside one of them.
-type Shown = (watch::Receiver<Option<Proof>>, watch::Receiver<Option<String>>);
+/// What this node finds out about itself.
+struct Shown {
+    proof: watch::Receiver<Option<Proof>>,
+    conflict: watch::Receiver<Option<String>>,
+    unfit: watch::Receiver<Unfit>,
+}
 
 /// Where there are several nodes: their database, and how long a lease lasts.
 fn redundant(config: &Config, pool: &Pool) -> Option<(PgPool, Duration)> {
@@ -174,6 +186,8 @@ async fn standing(
         config: config.clone(),
         opc: opc.clone(),
         refused: refused.to_vec(),
+        proved: Mutex::new(BootInstant::now()),
+        prove_now: Notify::new(),
     };
     match standing.conflict().await {
         Some(sentence) => Err(StartError::Failed(sentence)),
@@ -181,14 +195,11 @@ async fn standing(
     }
 }
 
-fn stand(standing: Option<Standing>, stop: &CancellationToken) -> Shown {
+fn shown() -> (Told, Shown) {
     let (proof, proved) = watch::channel(None);
     let (conflict, found) = watch::channel(None);
-    // Where there is one node, nothing is to be shown; the channels stay as they are.
-    if let Some(standing) = standing {
-        tokio::spawn(standing.keep(proof, conflict, stop.clone()));
-    }
-    (proved, found)
+    let (unfit, left) = watch::channel(Unfit::default());
+    (Told { proof, conflict, unfit }, Shown { proof: proved, conflict: found, unfit: left })
 }
 
 /// The database with the schema that this binary needs.

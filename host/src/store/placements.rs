@@ -307,3 +307,36 @@ pub async fn holders(pool: &PgPool) -> Result<Vec<HolderRow>, sqlx::Error> {
                 WHERE node IS NOT NULL AND expires_at > clock_timestamp() ORDER BY role, partition";
     sqlx::query_as(sql).fetch_all(pool).await
 }
+
+/// One order, as the record has it. Times are RFC 3339, in UTC.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct AuditRow {
+    /// When it was given.
+    pub at: String,
+    /// Who gave it.
+    pub who: String,
+    /// The word of [`Order::action`].
+    pub action: String,
+    /// The role, where it is about one.
+    pub role: Option<String>,
+    /// Its partition.
+    pub partition: Option<String>,
+    /// The node, where it is about one.
+    pub node: Option<String>,
+    /// Until when it holds, where that was said.
+    pub until: Option<String>,
+    /// The reason, where one was given.
+    pub why: Option<String>,
+}
+
+/// The newest orders, at most `limit`, the newest first.
+///
+/// # Errors
+/// When the database does not answer, or has not this table.
+pub async fn audit(pool: &PgPool, limit: i64) -> Result<Vec<AuditRow>, sqlx::Error> {
+    const AUDIT: &str = "
+        SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS at, who, action, role, partition, node,
+               to_char(until AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS until, why
+          FROM plant_audit ORDER BY id DESC LIMIT $1";
+    sqlx::query_as(AUDIT).bind(limit).fetch_all(pool).await
+}

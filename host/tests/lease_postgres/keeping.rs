@@ -9,7 +9,7 @@ use host::identity::{BootId, Holder, RoleKey};
 use host::lease::keeper::{self, KeeperHandle, RestartError, Snapshot};
 use host::lease::postgres::Me;
 use host::lease::single::SinglePostgres;
-use host::lease::{Cause, Held, LeaseEvent, LeaseStore};
+use host::lease::{Cause, Held, LeaseEvent, LeaseStore, Unfit};
 use host::store::postgres::PostgresDatabase;
 use host::store::{Bounds, Database, Options, Params, Statement};
 use sqlx::Executor;
@@ -55,8 +55,15 @@ impl Keeper {
 
     fn in_scope(store: Arc<dyn LeaseStore>, me: Holder, pair: Option<RoleKey>) -> Self {
         let (events, heard) = broadcast::channel(64);
-        let (handle, granted) =
-            keeper::start(keeper::Settings { store, me, roles: vec![key("reader")], pair, events }).unwrap();
+        let (handle, granted) = keeper::start(keeper::Settings {
+            store,
+            me,
+            roles: vec![key("reader")],
+            pair,
+            unfit: Unfit::never(),
+            events,
+        })
+        .unwrap();
         Self { handle, granted, events: heard }
     }
 

@@ -16,6 +16,13 @@ pub use grant::Grant;
 
 use crate::store::{Database, DbError, Transaction};
 
+/// What people are told of this capability.
+pub const ABOUT: super::kind::About = super::kind::About {
+    package: "plant:db",
+    kind: super::kind::Kind::Fenced,
+    what: "reads and writes the plant's database in transactions",
+};
+
 /// The host's side of a guest's `transaction`; rolled back when dropped.
 pub struct OpenTransaction {
     // None once it was committed or rolled back.

@@ -12,6 +12,10 @@ use std::time::Duration;
 use crate::clock::BootInstant;
 use crate::lease::Held;
 
+/// What people are told of this capability.
+pub const ABOUT: super::kind::About =
+    super::kind::About { package: "plant:log", kind: super::kind::Kind::Harmless, what: "writes to the node's log" };
+
 /// The longest message, in bytes.
 const MESSAGE_BYTES: usize = 4096;
 /// The longest name or value of a field, in bytes.

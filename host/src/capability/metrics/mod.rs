@@ -19,6 +19,13 @@ use prometheus_client::registry::Registry;
 use crate::identity::RoleName;
 use crate::role::manifest::{self, MetricKind};
 
+/// What people are told of this capability.
+pub const ABOUT: super::kind::About = super::kind::About {
+    package: "plant:metrics",
+    kind: super::kind::Kind::Harmless,
+    what: "counts for /metrics of the node",
+};
+
 /// The node's registry: what `/metrics` shows.
 pub type SharedRegistry = Arc<Mutex<Registry>>;
 

@@ -15,6 +15,13 @@ pub use client::{Opener, PlantOpc, Sessions};
 pub(crate) use convert::samples;
 pub use grant::Grant;
 
+/// What people are told of this capability.
+pub const ABOUT: super::kind::About = super::kind::About {
+    package: "plant:opc",
+    kind: super::kind::Kind::Harmless,
+    what: "reads and subscribes to OPC UA nodes; writes to none",
+};
+
 /// One instance's connections, and what it may do with them.
 pub struct Opc {
     connections: Arc<Connections>,

@@ -99,8 +99,10 @@ fn wanted(shared: &Shared) -> (Vec<RoleKey>, Duration) {
     let mut state = shared.state();
     state.cooling.retain(|_, until| !until.is_past());
     let cooled = state.cooling.values().map(|until| until.remaining()).min();
+    let unfit = shared.unfit.borrow().clone();
     let free = |key: &&RoleKey| {
-        !state.held.contains_key(*key) && !state.busy.contains(*key) && !state.cooling.contains_key(*key)
+        let takes_part = !state.cooling.contains_key(*key) && !unfit.is_for(key);
+        !state.held.contains_key(*key) && !state.busy.contains(*key) && takes_part
     };
     let wanted = match &shared.pair {
         Some(pair) if !state.held.contains_key(pair) => [pair].into_iter().filter(free).cloned().collect(),

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 pub use super::RestartError;
-use super::{Cause, Held, LeaseEvent, LeaseStore};
+use super::{Cause, Held, LeaseEvent, LeaseStore, Unfit};
 use crate::identity::{Holder, RoleKey};
 
 use commands::Command;
@@ -39,6 +39,8 @@ pub struct Settings {
     pub roles: Vec<RoleKey>,
     /// An active-standby pair: only the node that holds this lease takes any of the roles. `None`: each role for itself.
     pub pair: Option<RoleKey>,
+    /// What this node does not compete for just now.
+    pub unfit: watch::Receiver<Unfit>,
     /// What happens is told to whoever has subscribed there; nobody needs to.
     pub events: broadcast::Sender<LeaseEvent>,
 }

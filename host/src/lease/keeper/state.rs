@@ -11,7 +11,7 @@ use super::{Settings, commands};
 use crate::clock::{BootInstant, wall_nanos};
 use crate::identity::{Holder, RoleKey};
 use crate::lease::decisions;
-use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseEvent, LeaseStore, Placed, Seen};
+use crate::lease::{Cause, Grant, Held, HeldControl, LeaseError, LeaseEvent, LeaseStore, Placed, Seen, Unfit};
 
 /// What the keeper knows, for status and for whoever waits.
 #[derive(Debug, Clone, Default)]
@@ -90,6 +90,8 @@ pub(super) struct Shared {
     pub(super) withdrawn: CancellationToken,
     /// A lease was lost or released just now, so that there is something to do.
     pub(super) look_again: Notify,
+    /// What this node does not compete for just now.
+    pub(super) unfit: watch::Receiver<Unfit>,
     state: Mutex<State>,
     granted: mpsc::Sender<Held>,
     snapshot: watch::Sender<Snapshot>,
@@ -98,7 +100,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(settings: Settings, granted: mpsc::Sender<Held>) -> Self {
-        let Settings { store, me, roles, pair, events } = settings;
+        let Settings { store, me, roles, pair, unfit, events } = settings;
         let now_ms = wall_nanos() / 1_000_000;
         let first = Snapshot {
             store: store.name(),
@@ -118,6 +120,7 @@ impl Shared {
             state: Mutex::default(),
             granted,
             snapshot: watch::Sender::new(first),
+            unfit,
             events,
         }
     }

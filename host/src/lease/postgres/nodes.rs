@@ -24,6 +24,8 @@ pub(super) async fn register(
                  started_at = CASE WHEN n.boot_id = excluded.boot_id THEN n.started_at ELSE excluded.started_at END,
                  could_take_over = CASE WHEN n.boot_id = excluded.boot_id THEN n.could_take_over END,
                  why_not = CASE WHEN n.boot_id = excluded.boot_id THEN n.why_not END,
+                 proved_at = CASE WHEN n.boot_id = excluded.boot_id THEN n.proved_at END,
+                 opc_down_since = CASE WHEN n.boot_id = excluded.boot_id THEN n.opc_down_since END,
                  heartbeat_at = excluded.heartbeat_at
            WHERE n.boot_id = excluded.boot_id OR n.heartbeat_at <= clock_timestamp() - make_interval(secs => $5::bigint / 1000.0)
               OR EXISTS (SELECT FROM plant_deaths d WHERE d.boot_id = n.boot_id)";
