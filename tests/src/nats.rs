@@ -68,6 +68,12 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
+    /// What a plant with its leases here has at the end of `[redundancy]`.
+    #[must_use]
+    pub fn redundancy(&self) -> String {
+        format!("store = \"nats\"\nbucket = \"bottling\"\n\n[bus.main]\nurl = \"{}\"\n", self.url())
+    }
+
     /// Begins to listen to a subject.
     ///
     /// # Errors

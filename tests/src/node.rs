@@ -42,6 +42,18 @@ impl Node {
         Self::start_by(command, &network.far(), plant, name, arguments)
     }
 
+    /// The same with a wall clock of its own: `clock` is a file with what `faketime` is to make of the time, which is read again and again.
+    /// What only runs and is never set (`CLOCK_BOOTTIME`) is left alone.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_with_clock(clock: &Path, plant: &Path, name: &str, arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut command = bound_to_this_thread("KILL", host_binary()?);
+        command.env("LD_PRELOAD", faketime_library()?).env("FAKETIME_TIMESTAMP_FILE", clock);
+        command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        Self::start_by(command, "127.0.0.1", plant, name, arguments)
+    }
+
     fn start_by(
         mut command: Command,
         host: &str,
@@ -183,6 +195,13 @@ impl Node {
         })?;
         Ok(code)
     }
+}
+
+/// The library that `faketime` loads into what it starts: in a program of many threads, the one for those.
+fn faketime_library() -> anyhow::Result<PathBuf> {
+    let libraries = ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime"];
+    let found = libraries.iter().map(|folder| Path::new(folder).join("libfaketimeMT.so.1")).find(|file| file.exists());
+    found.context("libfaketimeMT.so.1 is nowhere: install faketime")
 }
 
 /// Takes every status for an answer.

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use sqlx::Connection;
 use tempfile::TempDir;
 
 use crate::namespace::Namespace;
@@ -105,6 +106,19 @@ impl Postgres {
     #[must_use]
     pub fn url_at(&self, address: &str) -> String {
         format!("postgres://postgres@{address}:{}/postgres", self.port)
+    }
+
+    /// Units in the books, by the database itself.
+    ///
+    /// # Errors
+    /// When it does not answer, or has no such table.
+    pub fn booked(&self) -> anyhow::Result<i64> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut connection = sqlx::PgConnection::connect(&self.url()).await?;
+            let sum = "SELECT coalesce(sum(quantity), 0)::bigint FROM bookings";
+            Ok(sqlx::query_scalar(sum).fetch_one(&mut connection).await?)
+        })
     }
 
     /// Its port.

@@ -39,7 +39,7 @@ fn a_pair_under_one_lock_survives_the_death_of_its_active_node() -> anyhow::Resu
 fn a_pair_with_its_lease_in_nats_survives_the_death_of_its_active_node() -> anyhow::Result<()> {
     let (database, nats) = (Postgres::start()?, Nats::start()?);
     let line = Simulator::start(&["--speed", "20", "--paused"])?;
-    let pair = format!("scope = \"node\"\n{}", kept_in(&nats));
+    let pair = format!("scope = \"node\"\n{}", nats.redundancy());
     succession(&plant(&database, &line, &pair)?, &line, End::Killed, rounds(2))
 }
 
@@ -68,14 +68,14 @@ fn under_a_lock(end: End) -> anyhow::Result<()> {
 fn with_nats(end: End) -> anyhow::Result<()> {
     let (database, nats) = (Postgres::start()?, Nats::start()?);
     let line = Simulator::start(&["--speed", "20", "--paused"])?;
-    succession(&plant(&database, &line, &kept_in(&nats))?, &line, end, rounds(3))
+    succession(&plant(&database, &line, &nats.redundancy())?, &line, end, rounds(3))
 }
 
 #[test]
 fn a_role_is_moved_under_one_lock_and_with_leases_in_nats() -> anyhow::Result<()> {
     let (database, nats) = (Postgres::start()?, Nats::start()?);
     let line = Simulator::start(&["--paused"])?;
-    for redundancy in [LOCK.to_owned(), kept_in(&nats)] {
+    for redundancy in [LOCK.to_owned(), nats.redundancy()] {
         let plant = plant(&database, &line, &redundancy)?;
         let (a, b) = (plant.node("a")?, plant.node("b")?);
         wait_until("somebody reads", Duration::from_secs(60), || {
@@ -104,7 +104,7 @@ fn both_live(node: &Node) -> anyhow::Result<bool> {
 fn while_nats_is_away_nobody_reads_and_when_it_is_back_somebody_does() -> anyhow::Result<()> {
     let (database, mut nats) = (Postgres::start()?, Nats::start()?);
     let line = Simulator::start(&["--paused"])?;
-    let plant = plant(&database, &line, &kept_in(&nats))?;
+    let plant = plant(&database, &line, &nats.redundancy())?;
     let (a, b) = (plant.node("a")?, plant.node("b")?);
     wait_until("somebody reads", Duration::from_secs(60), || Ok(a.instances("reader")? + b.instances("reader")? == 1))?;
     nats.kill()?;
@@ -126,10 +126,10 @@ fn while_nats_is_away_nobody_reads_and_when_it_is_back_somebody_does() -> anyhow
 fn a_node_whose_lease_is_not_the_buckets_ends_and_says_both() -> anyhow::Result<()> {
     let (database, nats) = (Postgres::start()?, Nats::start()?);
     let line = Simulator::start(&["--paused"])?;
-    let first = plant(&database, &line, &kept_in(&nats))?;
+    let first = plant(&database, &line, &nats.redundancy())?;
     let a = first.node("a")?;
     wait_until_reading(&a, "a")?;
-    let other = head(&database.url(), &line.url(), "", Some(3)) + &kept_in(&nats) + &harness::plant::line("");
+    let other = head(&database.url(), &line.url(), "", Some(3)) + &nats.redundancy() + &harness::plant::line("");
     let other = Plant::from_text(&other, 3)?;
     let mut b = Node::start(other.path(), "b", &[])?;
     let code = b.wait(Duration::from_secs(60))?;
@@ -163,10 +163,6 @@ const NATS: &str = "NATS at nats://127.0.0.1:";
 fn last_error(node: &Node) -> anyhow::Result<String> {
     let status = node.get("/api/status")?;
     Ok(status.pointer("/ha/last_error").and_then(Value::as_str).unwrap_or_default().to_owned())
-}
-
-fn kept_in(nats: &Nats) -> String {
-    format!("store = \"nats\"\nbucket = \"bottling\"\n\n[bus.main]\nurl = \"{}\"\n", nats.url())
 }
 
 fn plant(database: &Postgres, at: &Simulator, redundancy: &str) -> anyhow::Result<Plant> {

@@ -33,10 +33,16 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Break each rule of the leases in turn: the tests have to notice (about an hour)
+    /// Break each rule of the leases in turn: the tests have to notice (about ten minutes)
     Mutants {
         /// Only the rules with this in their name
         only: Option<String>,
+    },
+    /// Measure takeovers: builds optimised, then kills, stops, freezes and cuts off the holder so many times each
+    Figures {
+        /// How often each
+        #[arg(default_value_t = 30)]
+        rounds: u32,
     },
     /// Build the guests and the host optimised; the last line is the binary's path
     Build,
@@ -57,6 +63,7 @@ fn main() -> anyhow::Result<()> {
         Task::Demo { api_port } => demo::demo(api_port),
         Task::Test { arguments } => test::test(&arguments),
         Task::Mutants { only } => mutants::mutants(only.as_deref()),
+        Task::Figures { rounds } => test::figures(rounds),
         Task::Build => {
             guests::build_all()?;
             command::run(command::cargo()?.args(["build", "--release", "--package", "host"]))?;

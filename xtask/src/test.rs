@@ -7,6 +7,9 @@ use crate::{command, guests, layout, tools};
 /// One set of packages for every build: another set would unify features differently and compile the dependencies again.
 pub const PACKAGES: [&str; 3] = ["--workspace", "--exclude", "plant-benches"];
 
+/// One set of packages for everything that is measured, so that nothing is compiled twice.
+const MEASURED: [&str; 4] = ["--package", "host", "--package", "plant-benches"];
+
 /// The names that `cargo xtask bench` knows, in the order in which they are run.
 const ALL_BENCHMARKS: [&str; 5] = ["booking", "end_to_end", "guest", "interrupt", "takeover"];
 
@@ -24,6 +27,17 @@ pub fn nextest_of(filter: &str) -> anyhow::Result<Command> {
     let mut nextest = tools::nextest()?;
     nextest.args(PACKAGES).args(["-E", filter]);
     Ok(nextest)
+}
+
+/// Ends the holders of an optimised host so many times in each way, and prints what each takeover took.
+pub fn figures(rounds: u32) -> anyhow::Result<()> {
+    const SERIES: &str = "binary(failover) + binary(failover_stores) + binary(cut) + binary(clocks) + binary(restarts)";
+    tools::postgresql()?;
+    let mut nextest = tools::nextest()?;
+    with_peers(&mut nextest, "release")?;
+    command::run(command::cargo()?.args(["build", "--release"]).args(MEASURED))?;
+    nextest.env("PLANT_ROUNDS", rounds.to_string()).args(PACKAGES);
+    command::run(nextest.args(["--profile", "figures", "--no-capture", "-E", SERIES]))
 }
 
 /// Tells tests and benchmarks where the programs are that they start.
@@ -56,8 +70,6 @@ pub fn bench(arguments: &[String]) -> anyhow::Result<()> {
     tools::postgresql()?;
     let mut cargo = command::cargo()?;
     with_peers(&mut cargo, "release")?;
-    // One set of packages for both, so that nothing is compiled twice.
-    const MEASURED: [&str; 4] = ["--package", "host", "--package", "plant-benches"];
     command::run(command::cargo()?.args(["build", "--release"]).args(MEASURED))?;
     cargo.arg("bench").args(MEASURED);
     let named = arguments.iter().take_while(|argument| !argument.starts_with('-')).count();
