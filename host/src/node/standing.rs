@@ -129,7 +129,8 @@ impl Standing {
                     BootInstant::now().since(at) >= SAY || of != proved || was != trouble.is_some()
                 });
                 if due || news.has_changed().unwrap_or(false) {
-                    self.say(news.borrow_and_update().clone(), proved, trouble.is_some()).await;
+                    let found = news.borrow_and_update().clone();
+                    self.say(found, proved, trouble.is_some()).await;
                     said = Some((BootInstant::now(), proved, trouble.is_some()));
                     if let Some(sentence) = self.conflict().await {
                         conflict.send_replace(Some(sentence));
