@@ -180,16 +180,16 @@ impl Standing {
             told.unfit.send_if_modified(|now| !std::mem::take(&mut now.roles).is_empty());
             return;
         }
+        if trouble.is_some() && !matches!(&*told.proof.borrow(), Some(Err(_))) {
+            // First this node says that it can not: else it would take the role again at once.
+            return self.prove_now.notify_one();
+        }
         let Ok(Ok(able)) = timeout(DEADLINE, standing::able(&self.pool, &self.me, self.lease)).await else { return };
         let Some(other) = able else {
             told.unfit.send_if_modified(|now| !std::mem::take(&mut now.roles).is_empty());
             return;
         };
         let Some(trouble) = trouble else { return };
-        if !matches!(&*told.proof.borrow(), Some(Err(_))) {
-            // First this node says that it can not: else it would take the role again at once.
-            return self.prove_now.notify_one();
-        }
         let (now, opened) = (leases.borrow().clone(), self.opc.open_now());
         let uses = |held: &&Held| opened.iter().any(|(key, _)| key == held.key());
         let stays = |held: &&Held| now.is_pair || now.placed(held.key()).is_some_and(Placed::is_flapping);
