@@ -1,12 +1,13 @@
 //! Goes through the schedules: all of them breadth-first, as far as they were told to, or some at random.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::world::{Plan, Rules, Violation, World};
 use crate::{faults, process};
 
 /// What happened, and at which boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Step(pub &'static str, pub u8);
 
 pub type Outcome = Option<Violation>;
@@ -74,11 +75,12 @@ fn way(order: &[World], from: &HashMap<World, (usize, Step)>, mut at: usize, las
     steps
 }
 
-/// So many schedules of at most `length` steps, the same for the same seed.
+/// So many schedules of at most `length` steps, no two of them the same; the same ones for the same seed.
 pub fn random(plan: Plan, rules: Rules, seed: u64, schedules: usize, length: usize) -> End {
     let mut dice = fastrand::Rng::with_seed(seed);
     let mut states = 0;
-    for _ in 0..schedules {
+    let mut tried = HashSet::new();
+    while tried.len() < schedules {
         let mut world = World::new(plan);
         let mut steps = Vec::new();
         for _ in 0..length {
@@ -94,6 +96,9 @@ pub fn random(plan: Plan, rules: Rules, seed: u64, schedules: usize, length: usi
             world = reached;
             states += 1;
         }
+        let mut hasher = DefaultHasher::new();
+        steps.hash(&mut hasher);
+        tried.insert(hasher.finish());
     }
     End::Holds { states, all: false }
 }
