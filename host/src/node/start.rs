@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::alerting::{self, Alerting};
@@ -24,14 +25,17 @@ use crate::lease::Unfit;
 use crate::lease::keeper::{self, KeeperHandle};
 use crate::lease::postgres::Me;
 use crate::role::backoff::Budget;
+use crate::role::manifest::Ask;
 use crate::role::reports::Reports;
 use crate::role::runnable::Runnable;
 use crate::role::supervisor::{GRACE, Means, Supervisor};
 use crate::store::standing::Proof;
-use crate::store::{self, Bounds, Pool, StoreError};
+use crate::store::{self, Bounds, Database, Pool, StoreError};
 
 /// The pause before the database is tried again, while it does not answer.
 const AGAIN: Duration = Duration::from_secs(1);
+const WARM_AGAIN: Duration = Duration::from_secs(20);
+const WARM_WITHIN: Duration = Duration::from_secs(5);
 /// So many changes of leases are kept for a listener that is late.
 const EVENTS: usize = 256;
 
@@ -113,7 +117,7 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let (keeper, granted) =
         keeper::start(leases).map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
-    let (leases_seen, refusing) = (keeper.snapshot(), database.clone());
+    let (leases_seen, refusing, warmed) = (keeper.snapshot(), database.clone(), database.clone());
     let means = Means {
         keeper: Arc::new(leases::Leases(keeper.clone())),
         database,
@@ -129,6 +133,7 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let stop = CancellationToken::new();
     if let (Some(_), Pool::Postgres(pool)) = (leases::lease(&config), &pool) {
         tokio::spawn(measure::measure(pool.clone(), me.clone(), metrics.clone(), stop.clone()));
+        tokio::spawn(keep_warm(warmed, stop.clone()));
     }
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
     // Where there is one node, nothing is to be found out; the channels stay as they are.
@@ -243,7 +248,20 @@ fn pair(config: &Config) -> Result<Option<RoleKey>, StartError> {
     Ok(role.map(|role| RoleKey { role, partition: String::new() }))
 }
 
-/// What this node competes for: every partition of the roles that can run here. Each is a standby until it is granted.
+/// A standby has a connection for the first transaction after a takeover: to open one takes longer than all the rest of it.
+async fn keep_warm(database: Arc<dyn Database>, stop: CancellationToken) {
+    let warming = async {
+        loop {
+            // It has deadlines of its own where it connects; what hangs for longer is given up with its connection.
+            let _ = timeout(WARM_WITHIN, database.keep_warm()).await;
+            tokio::time::sleep(WARM_AGAIN).await;
+        }
+    };
+    stop.run_until_cancelled(warming).await;
+}
+
+/// What this node competes for: every partition of the roles that can run here. Each is a standby until it is granted. Those that read
+/// machines come first: what happens there while nobody looks is seen by nobody.
 fn keys(config: &Config, runnables: &BTreeMap<RoleName, Arc<Runnable>>, reports: &Reports) -> Vec<RoleKey> {
     let mut keys = Vec::new();
     for (name, runnable) in runnables {
@@ -252,10 +270,11 @@ fn keys(config: &Config, runnables: &BTreeMap<RoleName, Arc<Runnable>>, reports:
             let key = RoleKey { role: name.clone(), partition };
             let module = runnable.module();
             let _ = reports.of(key.clone(), Some(module.manifest.version.clone()), Some(module.sha256.clone()));
-            keys.push(key);
+            keys.push((!module.manifest.asks.contains(&Ask::Opc), key));
         }
     }
-    keys
+    keys.sort();
+    keys.into_iter().map(|(_, key)| key).collect()
 }
 
 /// The reports as a list, for whoever writes them down.

@@ -86,6 +86,9 @@ pub trait Database: Send + Sync {
     /// [`DbError::LeaseLost`] at once when the lease does not hold any more; [`DbError::Unavailable`].
     async fn begin(&self, held: &Held, options: Options) -> Result<Box<dyn Transaction>, DbError>;
 
+    /// Sees that the next transaction need not wait for a connection. What goes wrong is for that transaction to say.
+    async fn keep_warm(&self) {}
+
     /// How many commits its fence has refused since it was opened.
     fn fence_refusals(&self) -> u64;
 }

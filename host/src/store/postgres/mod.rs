@@ -56,16 +56,6 @@ impl PostgresDatabase {
             fence_refusals: AtomicU64::new(0),
         })))
     }
-
-    /// Connects, so that what is wrong is known before the first transaction, and that one need not wait.
-    ///
-    /// # Errors
-    /// [`StoreError`]; a sentence that says what to do.
-    pub async fn warm_up(&self) -> Result<(), StoreError> {
-        let lent = self.0.connections.fresh().await?;
-        self.0.connections.give_back(lent);
-        Ok(())
-    }
 }
 
 impl Shared {
@@ -127,6 +117,19 @@ impl Database for PostgresDatabase {
             Err(_) => return Err(DbError::Unavailable("no connection was free in time".to_owned())),
         };
         Ok(Box::new(PostgresTransaction::new(self.0.clone(), held.clone(), options, lent, permit, micros)))
+    }
+
+    async fn keep_warm(&self) {
+        let connections = &self.0.connections;
+        let lent = match connections.used("") {
+            Some(lent) => Ok(lent),
+            None => connections.fresh().await,
+        };
+        let Ok(mut lent) = lent else { return };
+        // One whose server has gone is dropped; the next look opens another.
+        if sqlx::raw_sql("SELECT 1").execute(&mut lent.session.connection).await.is_ok() {
+            connections.give_back(lent);
+        }
     }
 
     fn fence_refusals(&self) -> u64 {
