@@ -116,7 +116,7 @@ impl Alerting {
             Cause::Expiry => format!("node {from}, which had it, has said nothing for a whole lease"),
             Cause::Release => format!("node {from}, which had it, was stopped or has let go of it"),
             Cause::Move => format!("a person has moved it from node {from}"),
-            Cause::Yield => format!("it failed on node {from} again and again"),
+            Cause::Yield => format!("node {from} could not do its work and has let go of it"),
             Cause::Start | Cause::Restart => format!("node {from} had it before"),
         };
         format!("{} runs on node {} now: {why} (cause {}, epoch {epoch})", self.what(key), self.node, cause.as_str())
