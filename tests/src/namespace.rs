@@ -64,10 +64,10 @@ impl Namespace {
         self.address(2)
     }
 
-    /// A command that runs there.
+    /// What `ip` is told before a command that runs there.
     #[must_use]
-    pub fn inside(&self) -> Vec<String> {
-        ["ip", "netns", "exec", &self.name].map(str::to_owned).to_vec()
+    pub fn inside(&self) -> [&str; 3] {
+        ["netns", "exec", &self.name]
     }
 
     /// Pulls the cable: whatever is sent is lost, and nobody is told.

@@ -38,7 +38,7 @@ impl Node {
     /// The same.
     pub fn start_in(network: &Namespace, plant: &Path, name: &str, arguments: &[&str]) -> anyhow::Result<Self> {
         let mut command = bound_to_this_thread("KILL", "ip");
-        command.args(network.inside().iter().skip(1)).arg(host_binary()?);
+        command.args(network.inside()).arg(host_binary()?);
         Self::start_by(command, &network.far(), plant, name, arguments)
     }
 

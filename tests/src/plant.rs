@@ -180,6 +180,15 @@ pub fn node(asked: &Node, name: &str) -> anyhow::Result<Value> {
     nodes.iter().find(|node| text(node, "node") == name).cloned().with_context(|| format!("no node {name} in {status}"))
 }
 
+/// The takeovers of a role that a node knows of, newest first.
+///
+/// # Errors
+/// When the node does not answer.
+pub fn takeovers(asked: &Node, role: &str) -> anyhow::Result<Vec<Value>> {
+    let all = asked.get("/api/takeovers")?;
+    Ok(all.as_array().into_iter().flatten().filter(|takeover| text(takeover, "role") == role).cloned().collect())
+}
+
 /// Waits until `asked` says that the reader runs on `holder`.
 ///
 /// # Errors

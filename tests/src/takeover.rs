@@ -7,7 +7,7 @@ use chrono::DateTime;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::plant::{books, role, text, total, wait_until_booked, wait_until_read, wait_until_reading};
+use crate::plant::{books, role, takeovers, text, total, wait_until_booked, wait_until_read, wait_until_reading};
 use crate::process::wait_until;
 use crate::watch::Watch;
 use crate::{Node, Plant, Simulator};
@@ -103,9 +103,8 @@ impl Takeover {
 fn first_booking(holder: &Node) -> anyhow::Result<SystemTime> {
     let mut at = None;
     wait_until("the new holder has booked", Duration::from_secs(30), || {
-        let takeovers = holder.get("/api/takeovers")?;
-        let reader = takeovers.as_array().into_iter().flatten().find(|takeover| text(takeover, "role") == "reader");
-        let newest = reader.filter(|newest| text(newest, "to") == holder.name());
+        let takeovers = takeovers(holder, "reader")?;
+        let newest = takeovers.first().filter(|newest| text(newest, "to") == holder.name());
         at = newest
             .and_then(|newest| DateTime::parse_from_rfc3339(text(newest, "owed_booked_at")).ok())
             .map(SystemTime::from);
@@ -158,17 +157,16 @@ pub fn succession_checked(
 }
 
 fn epochs_only_grow(node: &Node, at_least: usize) -> anyhow::Result<()> {
-    let takeovers = node.get("/api/takeovers")?;
+    let takeovers = takeovers(node, "reader")?;
     let mut epochs: Vec<(u64, u64)> = Vec::new();
-    let of_reader = |takeover: &&Value| takeover.get("role").and_then(Value::as_str) == Some("reader");
-    for takeover in takeovers.as_array().into_iter().flatten().rev().filter(of_reader) {
+    for takeover in takeovers.iter().rev() {
         let epoch = |key: &str| takeover.get(key).and_then(Value::as_u64).unwrap_or(0);
         epochs.push((epoch("from_epoch"), epoch("to_epoch")));
     }
     // A node answers with the newest 200, of five roles.
-    ensure!(epochs.len() > at_least.min(30), "each is recorded, and the start: {takeovers}");
-    ensure!(epochs.iter().all(|(from, to)| from < to), "{takeovers}");
-    ensure!(epochs.iter().zip(epochs.iter().skip(1)).all(|(one, next)| one.1 <= next.0), "{takeovers}");
+    ensure!(epochs.len() > at_least.min(30), "each is recorded, and the start: {takeovers:?}");
+    ensure!(epochs.iter().all(|(from, to)| from < to), "{takeovers:?}");
+    ensure!(epochs.iter().zip(epochs.iter().skip(1)).all(|(one, next)| one.1 <= next.0), "{takeovers:?}");
     Ok(())
 }
 

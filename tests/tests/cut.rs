@@ -44,7 +44,8 @@ fn a_holder_whose_cable_is_pulled_is_succeeded_and_the_books_are_what_was_made()
         // It has stopped by itself long ago, and finds out who reads now.
         network.mend()?;
         wait_until("the node is back, as a standby", Duration::from_secs(60), || {
-            Ok(a.instances("reader").is_ok_and(|instances| instances == 0) && is_live(&b, "a")?)
+            Ok(a.instances("reader").is_ok_and(|instances| instances == 0)
+                && plant::node(&b, "a").is_ok_and(|node| node["live"] == Value::Bool(true)))
         })?;
         let moved = host(plant.path(), &["role", "move", "reader", "--to", "a"])?;
         assert_eq!(moved.code, Some(0), "{moved:?}");
@@ -54,10 +55,4 @@ fn a_holder_whose_cable_is_pulled_is_succeeded_and_the_books_are_what_was_made()
     wait_until_booked(&b, &line.truth()?)?;
     report("Cut", &takeovers, 0);
     Ok(())
-}
-
-fn is_live(asked: &Node, name: &str) -> anyhow::Result<bool> {
-    let status = asked.get("/api/status")?;
-    let nodes = status.get("nodes").and_then(Value::as_array).cloned().unwrap_or_default();
-    Ok(nodes.iter().any(|node| plant::text(node, "node") == name && node.get("live") == Some(&Value::Bool(true))))
 }

@@ -40,11 +40,8 @@ fn fail_over(end: End, rounds: usize) -> anyhow::Result<()> {
 
 /// The newest record of the reader is this takeover, with its figures.
 fn recorded(end: End, database: &Postgres, plant: &Plant, from: &Node, to: &Node) -> anyhow::Result<()> {
-    let newest = || -> anyhow::Result<Value> {
-        let all = to.get("/api/takeovers")?;
-        let reader = all.as_array().into_iter().flatten().find(|takeover| text(takeover, "role") == "reader");
-        Ok(reader.cloned().unwrap_or_default())
-    };
+    let newest =
+        || -> anyhow::Result<Value> { Ok(plant::takeovers(to, "reader")?.into_iter().next().unwrap_or_default()) };
     wait_until("the takeover's figures are known", Duration::from_secs(20), || {
         let newest = newest()?;
         let gap = newest.get("gap_ms").is_some_and(Value::is_number);

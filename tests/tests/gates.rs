@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use harness::plant::{node, text, wait_until_booked, wait_until_read, wait_until_reading};
+use harness::plant::{node, takeovers, text, wait_until_booked, wait_until_read, wait_until_reading};
 use harness::process::wait_until;
 use harness::{Cable, Node, Plant, Postgres, Simulator};
 use serde_json::Value;
 
 /// What the reader's takeovers were, newest first.
 fn causes(asked: &Node) -> anyhow::Result<Vec<String>> {
-    let takeovers = asked.get("/api/takeovers")?;
-    let reader = takeovers.as_array().into_iter().flatten().filter(|takeover| text(takeover, "role") == "reader");
-    Ok(reader.map(|takeover| text(takeover, "cause").to_owned()).collect())
+    Ok(takeovers(asked, "reader")?.iter().map(|takeover| text(takeover, "cause").to_owned()).collect())
 }
 
 fn could_take_over(asked: &Node, name: &str) -> anyhow::Result<Option<bool>> {

@@ -22,6 +22,24 @@ fn until_booked_again(plant: &Plant, database: &Postgres, asked: &Node) -> anyho
     Ok(back.elapsed().as_secs_f64() / plant.lease().as_secs_f64())
 }
 
+/// Restarts a server again and again while counts go on; how long each took until something was booked, in leases.
+fn restarted<S>(
+    plant: &Plant,
+    asked: &Node,
+    servers: &mut S,
+    database: impl Fn(&S) -> &Postgres,
+    restart: impl Fn(&mut S) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<f64>> {
+    let mut took = Vec::new();
+    for _ in 0..rounds(3) {
+        let before = database(servers).booked()?;
+        wait_until("counts go on", Duration::from_secs(30), || Ok(database(servers).booked()? > before + 20))?;
+        restart(servers)?;
+        took.push(until_booked_again(plant, database(servers), asked)?);
+    }
+    Ok(took)
+}
+
 #[test]
 fn after_a_restart_of_postgresql_every_role_is_back_and_the_books_are_what_was_made() -> anyhow::Result<()> {
     let mut database = Postgres::start_with(&[])?;
@@ -32,14 +50,16 @@ fn after_a_restart_of_postgresql_every_role_is_back_and_the_books_are_what_was_m
     let b = plant.node("b")?;
     wait_until_read(&a, 12)?;
     simulator.resume()?;
-    let mut took = Vec::new();
-    for _ in 0..rounds(3) {
-        let before = database.booked()?;
-        wait_until("counts go on", Duration::from_secs(30), || Ok(database.booked()? > before + 20))?;
-        database.kill()?;
-        database.run()?;
-        took.push(until_booked_again(&plant, &database, &b)?);
-    }
+    let took = restarted(
+        &plant,
+        &b,
+        &mut database,
+        |database| database,
+        |database| {
+            database.kill()?;
+            database.run()
+        },
+    )?;
     simulator.pause()?;
     wait_until_booked(&b, &simulator.truth()?)?;
     report("PostgreSQL", took);
@@ -48,7 +68,7 @@ fn after_a_restart_of_postgresql_every_role_is_back_and_the_books_are_what_was_m
 
 #[test]
 fn after_a_restart_of_nats_every_role_is_back_and_the_books_are_what_was_made() -> anyhow::Result<()> {
-    let (database, mut nats) = (Postgres::start()?, Nats::start()?);
+    let (database, nats) = (Postgres::start()?, Nats::start()?);
     let simulator = Simulator::start(&["--speed", "20", "--paused"])?;
     let text = head(&database.url(), &simulator.url(), "", Some(4)) + &nats.redundancy() + &line("");
     let plant = Plant::from_text(&text, 4)?;
@@ -56,14 +76,17 @@ fn after_a_restart_of_nats_every_role_is_back_and_the_books_are_what_was_made() 
     let b = plant.node("b")?;
     wait_until_read(&a, 12)?;
     simulator.resume()?;
-    let mut took = Vec::new();
-    for _ in 0..rounds(3) {
-        let before = database.booked()?;
-        wait_until("counts go on", Duration::from_secs(30), || Ok(database.booked()? > before + 20))?;
-        nats.kill()?;
-        nats.run()?;
-        took.push(until_booked_again(&plant, &database, &b)?);
-    }
+    let mut servers = (database, nats);
+    let took = restarted(
+        &plant,
+        &b,
+        &mut servers,
+        |(database, _)| database,
+        |(_, nats)| {
+            nats.kill()?;
+            nats.run()
+        },
+    )?;
     simulator.pause()?;
     wait_until_booked(&b, &simulator.truth()?)?;
     report("NATS", took);

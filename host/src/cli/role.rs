@@ -17,9 +17,9 @@ const HASH_CHARS: usize = 12;
 /// The catalogue as a table for people: name, version, hash, origin, and `runnable` or why not; then the warnings.
 #[must_use]
 pub fn list(catalogue: &Catalogue) -> String {
-    let rows: Vec<[String; 5]> = catalogue
-        .iter()
-        .map(|(name, found)| match found {
+    let mut rows = vec![["ROLE", "VERSION", "SHA-256", "FROM", "STATE"].map(str::to_owned).to_vec()];
+    rows.extend(catalogue.iter().map(|(name, found)| {
+        let row: [String; 5] = match found {
             Ok(module) => [
                 name.into(),
                 module.manifest.version.clone(),
@@ -34,10 +34,11 @@ pub fn list(catalogue: &Catalogue) -> String {
                 refusal.origin.to_string(),
                 format!("refused: {}", refusal.reason),
             ],
-        })
-        .collect();
-    let mut text = table(["ROLE", "VERSION", "SHA-256", "FROM", "STATE"].map(str::to_owned), &rows);
-    if rows.is_empty() {
+        };
+        row.to_vec()
+    }));
+    let mut text = status::table(&rows, &[]);
+    if rows.len() == 1 {
         text = "This host knows no module: build the bundled roles with `cargo xtask guests` and then the host again, or put a component \
                 into the folder `guests`.\n"
             .to_owned();
@@ -89,24 +90,6 @@ fn about(role: &str, module: &Module) -> String {
 
 fn short(hash: &str) -> String {
     hash.chars().take(HASH_CHARS).collect()
-}
-
-fn table(head: [String; 5], rows: &[[String; 5]]) -> String {
-    let all = || std::iter::once(&head).chain(rows);
-    let widths: [usize; 5] = std::array::from_fn(|column| {
-        all().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    });
-    let mut text = String::new();
-    for row in all() {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            // Writing into a string cannot fail.
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

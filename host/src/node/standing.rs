@@ -61,6 +61,13 @@ pub(super) struct Told {
     pub(super) unfit: watch::Sender<Unfit>,
 }
 
+impl Told {
+    /// No role is left to others for its own sake any more.
+    fn take_part(&self) {
+        self.unfit.send_if_modified(|now| !std::mem::take(&mut now.roles).is_empty());
+    }
+}
+
 fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
@@ -177,8 +184,7 @@ impl Standing {
     async fn leave_to_others(&self, trouble: Option<&str>, told: &Told, leases: &watch::Receiver<Snapshot>) {
         let reaches = trouble.is_none() && matches!(&*told.proof.borrow(), Some(Ok(())));
         if reaches || (trouble.is_none() && told.unfit.borrow().roles.is_empty()) {
-            told.unfit.send_if_modified(|now| !std::mem::take(&mut now.roles).is_empty());
-            return;
+            return told.take_part();
         }
         if trouble.is_some() && !matches!(&*told.proof.borrow(), Some(Err(_))) {
             // First this node says that it can not: else it would take the role again at once.
@@ -186,8 +192,7 @@ impl Standing {
         }
         let Ok(Ok(able)) = timeout(DEADLINE, standing::able(&self.pool, &self.me, self.lease)).await else { return };
         let Some(other) = able else {
-            told.unfit.send_if_modified(|now| !std::mem::take(&mut now.roles).is_empty());
-            return;
+            return told.take_part();
         };
         let Some(trouble) = trouble else { return };
         let (now, opened) = (leases.borrow().clone(), self.opc.open_now());

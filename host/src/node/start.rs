@@ -117,7 +117,7 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let (keeper, granted) =
         keeper::start(leases).map_err(|error| StartError::Failed(format!("no thread for the leases: {error}")))?;
     let keeper = Arc::new(keeper);
-    let (leases_seen, refusing, warmed) = (keeper.snapshot(), database.clone(), database.clone());
+    let (refusing, warmed) = (database.clone(), database.clone());
     let means = Means {
         keeper: Arc::new(leases::Leases(keeper.clone())),
         database,
@@ -131,8 +131,8 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
         .map_err(|error| StartError::Failed(format!("no threads for the guests: {error}")))?;
 
     let stop = CancellationToken::new();
-    if let (Some(_), Pool::Postgres(pool)) = (leases::lease(&config), &pool) {
-        tokio::spawn(measure::measure(pool.clone(), me.clone(), metrics.clone(), stop.clone()));
+    if let Some((pool, _)) = redundant(&config, &pool) {
+        tokio::spawn(measure::measure(pool, me.clone(), metrics.clone(), stop.clone()));
         tokio::spawn(keep_warm(warmed, stop.clone()));
     }
     tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
@@ -141,7 +141,7 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
         tokio::spawn(standing.keep(told, keeper.snapshot(), stop.clone()));
     }
     let Shown { proof, conflict, .. } = shown;
-    let measured = LeaseMetrics { keys: all_keys, leases: leases_seen, database: refusing, proof: proof.clone() };
+    let measured = LeaseMetrics { keys: all_keys, leases: keeper.snapshot(), database: refusing, proof: proof.clone() };
     measure::register(&metrics, measured);
     let alerting = alerts.map(|alerts| {
         metrics.register(|registry| alerts.register(registry));
@@ -248,7 +248,7 @@ fn pair(config: &Config) -> Result<Option<RoleKey>, StartError> {
     Ok(role.map(|role| RoleKey { role, partition: String::new() }))
 }
 
-/// A standby has a connection for the first transaction after a takeover: to open one takes longer than all the rest of it.
+/// A standby has a connection for the first transaction after a takeover: to open one takes several round trips, and more with TLS.
 async fn keep_warm(database: Arc<dyn Database>, stop: CancellationToken) {
     let warming = async {
         loop {

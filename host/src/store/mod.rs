@@ -22,6 +22,7 @@ pub mod vacancy;
 pub mod value;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -116,6 +117,11 @@ pub trait Transaction: Send {
     /// # Errors
     /// [`DbError::LeaseLost`] when the role has moved on (nothing was committed); [`DbError::OutcomeUnknown`] when no answer came.
     async fn commit(self: Box<Self>) -> Result<(), DbError>;
+}
+
+/// A duration as statements take it.
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The host's own connections, for its own statements; guests' transactions have connections apart from these.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool, Row};
 
+use super::millis;
 use crate::identity::{NodeName, RoleKey};
 
 /// What a person says.
@@ -54,10 +55,6 @@ pub enum Order {
         /// The node.
         node: NodeName,
     },
-}
-
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Who said it, and why.

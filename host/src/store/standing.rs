@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 
+use super::millis;
 use crate::identity::Holder;
 
 /// What does not change while a process runs.
@@ -80,10 +81,6 @@ pub async fn is_asked(pool: &PgPool, me: &Holder, fresh: Duration) -> Result<boo
                AND o.opc_down_since > (SELECT m.proved_at FROM plant_nodes m WHERE m.node = $1 AND m.boot_id = $3))";
     let query = sqlx::query_scalar(ASKED).bind(me.node.as_str()).bind(millis(fresh)).bind(me.boot.0);
     query.fetch_one(pool).await
-}
-
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// A sentence when this node and one that was there before can not both be right: they have different keys, or one address.

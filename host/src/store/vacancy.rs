@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::{PgPool, Row};
 
+use super::millis;
 use crate::identity::{NodeName, RoleKey};
 
 /// What one look has found.
@@ -42,7 +43,6 @@ pub async fn look(pool: &PgPool, keys: &[RoleKey], node: &NodeName, fresh: Durat
         let at = usize::try_from(number - 1).unwrap_or(usize::MAX);
         vacant.extend(keys.get(at).cloned());
     }
-    let fresh_ms = i64::try_from(fresh.as_millis()).unwrap_or(i64::MAX);
-    let is_first = sqlx::query_scalar(FIRST).bind(node.as_str()).bind(fresh_ms).fetch_one(pool).await?;
+    let is_first = sqlx::query_scalar(FIRST).bind(node.as_str()).bind(millis(fresh)).fetch_one(pool).await?;
     Ok(Look { vacant, is_first })
 }
