@@ -88,6 +88,7 @@ impl Feed {
                 status: 0,
                 source: Some(now),
                 server: Some(now),
+                data_type: None,
             });
             place.next += 1;
             if place.next == self.items.len() {

@@ -7,17 +7,19 @@ use plant_role::opc::Sample;
 
 use crate::connection::Link;
 use crate::counter::{Baseline, Moment, Reading};
+use crate::pace::reach_after;
 use crate::plan::Rules;
-use crate::sample::{Judged, has_overflowed, is_usable, judge, state_number};
+use crate::sample::{Judged, has_overflowed, is_above_single, is_usable, judge, state_number};
 use crate::state::{self, Times, Watch};
 use crate::tables::{BaselineRow, Tables};
 
-/// What an item is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What an item is read for: mostly one thing, but machines of a line may share a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Target {
     Nothing,
     Counter(usize),
     State(usize),
+    Several(Vec<Target>),
 }
 
 /// A counter that is watched.
@@ -37,8 +39,8 @@ pub struct Counter {
     pub committed: Option<Baseline>,
     /// As this batch has it.
     pub working: Option<Baseline>,
-    /// The newest evidence for the value, by the database's clock.
-    pub evidence: i64,
+    /// Up to when units are accounted for, by the database's clock; `None` before there is a baseline.
+    pub reach: Option<i64>,
     /// The newest good reading's time.
     pub last_reading_at: Option<i64>,
     /// The newest good value of a batch that did not commit.
@@ -52,6 +54,8 @@ pub struct Counter {
     in_batch: bool,
     /// Until its first batch has committed. That batch may be one that an earlier instance has committed, without knowing it.
     fresh: bool,
+    /// Whether its floating-point numbers have 32 bits, once that was asked.
+    single: Option<bool>,
 }
 
 impl Counter {
@@ -66,7 +70,7 @@ impl Counter {
             rules,
             committed: None,
             working: None,
-            evidence: i64::MIN,
+            reach: None,
             last_reading_at: None,
             unbooked: None,
             written: (0, None),
@@ -75,6 +79,7 @@ impl Counter {
             newest: 0,
             in_batch: false,
             fresh: true,
+            single: None,
         }
     }
 
@@ -102,33 +107,55 @@ impl Counter {
             self.remember(&r);
         }
         let Some(baseline) = &mut self.working else {
-            self.working = Some(Baseline::first(r));
+            self.working = Some(Baseline::first(r, now));
             return;
         };
-        // Skipping loses nothing: a counter is absolute, and the next reading is measured from the baseline as well.
+        // Skipping loses nothing: these were judged already.
         let earlier = r.clock == baseline.clock && r.at < baseline.newest();
         if earlier && (self.fresh || (r.value < baseline.value && self.recent.contains(&(r.value, r.at)))) {
             return;
         }
-        let moment = Moment { now, evidence: self.evidence };
+        let begun = Moment::of(self.committed.as_ref(), now);
+        let moment = Moment { reach: self.reach.unwrap_or(begun.reach), ..begun };
         baseline.read(&self.rules, r, moment, &mut tables.of(self.machine, self.number, now));
         self.remember(&r);
     }
 
-    fn row(&self, seen_at: i64) -> BaselineRow {
+    /// Looks at the newest reading of a first batch. A batch that was committed before ends with the baseline, or with what is pending; one that
+    /// ends before it is none of those: its machine's clock was set back.
+    fn begins(&mut self, r: &Reading) {
+        if let Some(baseline) = self.committed.filter(|_| self.fresh) {
+            self.fresh = !(r.clock == baseline.clock && r.at < baseline.newest());
+        }
+    }
+
+    /// What has been booked is accounted for.
+    fn account(&mut self, now: i64) {
+        let (Some(before), Some(after)) = (self.committed, self.working) else {
+            self.reach = self.working.map(|b| b.seen_at);
+            return;
+        };
+        if (before.value, before.seen_at) == (after.value, after.seen_at) {
+            return;
+        }
+        let used = u64::try_from(after.booked.saturating_sub(before.booked)).unwrap_or(u64::MAX);
+        let reach = self.reach.unwrap_or(before.seen_at);
+        self.reach = Some(if used > 0 { reach_after(&self.rules, reach, used, now) } else { after.seen_at });
+    }
+
+    fn row(&self) -> BaselineRow {
         BaselineRow {
             machine: self.machine,
             counter: self.number,
             moved_from: self.committed.map_or(0, |b| b.sequence),
             owed: self.owed(),
-            seen_at,
             last_reading_at: self.last_reading_at,
         }
     }
 
-    fn write(&self, seen_at: i64, tables: &mut Tables) {
+    fn write(&self, tables: &mut Tables) {
         if let Some(baseline) = &self.working {
-            tables.baseline(&self.row(seen_at), baseline);
+            tables.baseline(&self.row(), baseline);
         }
     }
 }
@@ -178,6 +205,9 @@ impl Machine {
     }
 }
 
+/// What a 32-bit floating-point number sends from 2^24 on: a PLC that adds 1 to it stays where it is.
+const SINGLE_IS_FULL: &str = "16777216 or more as a 32-bit floating-point number, which cannot count further: have the PLC count in a DINT, UDINT or LREAL";
+
 /// What a batch had in it that people should hear of.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Heard {
@@ -185,6 +215,8 @@ pub struct Heard {
     pub bad: u64,
     /// Samples at which the server had dropped values.
     pub overflows: u64,
+    /// States whose source dated them into the future.
+    pub future: u64,
     /// Sentences, at most twenty.
     pub lines: Vec<String>,
 }
@@ -198,7 +230,7 @@ impl Heard {
 }
 
 /// The whole.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Floor {
     /// Its counters.
     pub counters: Vec<Counter>,
@@ -212,18 +244,41 @@ pub struct Floor {
     entered: Vec<usize>,
     relinked: bool,
     order: Vec<usize>,
-    last_tick: Option<i64>,
     last_watch: i64,
-    failing: bool,
+    /// Whether an item's floating-point numbers have 32 bits; asked only where that matters.
+    is_single: fn(u32) -> bool,
+}
+
+impl Default for Floor {
+    fn default() -> Self {
+        Self::new(|_| false)
+    }
 }
 
 impl Floor {
-    /// An item is a counter, by its place in `counters`.
+    /// Nothing yet; `is_single` says whether an item's floating-point numbers have 32 bits.
+    #[must_use]
+    pub fn new(is_single: fn(u32) -> bool) -> Self {
+        Self {
+            counters: Vec::new(),
+            machines: Vec::new(),
+            tables: Tables::default(),
+            items: Vec::new(),
+            touched: Vec::new(),
+            entered: Vec::new(),
+            relinked: false,
+            order: Vec::new(),
+            last_watch: 0,
+            is_single,
+        }
+    }
+
+    /// An item is a counter, by its place in `counters`; it may be other things as well.
     pub fn bind_counter(&mut self, item: u32, counter: usize) {
         self.bind(item, Target::Counter(counter));
     }
 
-    /// An item is a machine's state, by its place in `machines`.
+    /// An item is a machine's state, by its place in `machines`; it may be other things as well.
     pub fn bind_state(&mut self, item: u32, machine: usize) {
         self.bind(item, Target::State(machine));
     }
@@ -233,9 +288,15 @@ impl Floor {
         if self.items.len() <= place {
             self.items.resize(place + 1, Target::Nothing);
         }
-        if let Some(slot) = self.items.get_mut(place) {
-            *slot = target;
-        }
+        let Some(slot) = self.items.get_mut(place) else { return };
+        *slot = match std::mem::replace(slot, Target::Nothing) {
+            Target::Nothing => target,
+            Target::Several(mut targets) => {
+                targets.push(target);
+                Target::Several(targets)
+            }
+            one => Target::Several(vec![one, target]),
+        };
     }
 
     /// Takes a batch in: what it makes is in `tables`.
@@ -247,30 +308,57 @@ impl Floor {
         order.clear();
         order.extend(0..batch.len());
         order.sort_by_key(|place| batch.get(*place).map(|sample| sample.item));
-        for sample in order.iter().filter_map(|place| batch.get(*place)) {
-            match self.items.get(sample.item as usize) {
-                Some(Target::Counter(place)) => self.take_count(*place, sample, now, &mut heard),
-                Some(Target::State(place)) => self.take_state(*place, sample, now, &mut heard),
-                _ => {}
+        let items = std::mem::take(&mut self.items);
+        let item = |place: &usize| batch.get(*place).map(|sample| sample.item);
+        for run in order.chunk_by(|one, next| item(one) == item(next)) {
+            let target = run.first().and_then(item).and_then(|item| items.get(item as usize));
+            let targets = match target {
+                Some(Target::Several(targets)) => targets.as_slice(),
+                Some(one) => std::slice::from_ref(one),
+                None => &[],
+            };
+            for target in targets {
+                self.take_run(target, batch, run, now, &mut heard);
             }
         }
-        self.order = order;
+        (self.items, self.order) = (items, order);
         for place in &self.touched {
             let Some(counter) = self.counters.get_mut(*place) else { continue };
             let moved = counter.working.map(|b| b.sequence) != counter.committed.map(|b| b.sequence);
             if moved {
                 let failed = counter.unbooked.take();
-                counter.write(now, &mut self.tables);
+                counter.write(&mut self.tables);
                 counter.unbooked = failed;
             }
         }
         heard
     }
 
+    /// Takes the samples of one item, in their order.
+    fn take_run(&mut self, target: &Target, batch: &[Sample], run: &[usize], now: i64, heard: &mut Heard) {
+        let samples = || run.iter().filter_map(|place| batch.get(*place));
+        match target {
+            Target::Counter(place) => {
+                if let Some(counter) = self.counters.get_mut(*place).filter(|counter| counter.fresh)
+                    && let Some(last) = samples().next_back()
+                    && let Judged::Count(reading) = judge(last, counter.rules.uncertain, now)
+                {
+                    counter.begins(&reading);
+                }
+                samples().for_each(|sample| self.take_count(*place, sample, now, heard));
+            }
+            Target::State(place) => samples().for_each(|sample| self.take_state(*place, sample, now, heard)),
+            Target::Several(_) | Target::Nothing => {}
+        }
+    }
+
     fn take_count(&mut self, place: usize, sample: &Sample, now: i64, heard: &mut Heard) {
         let Some(counter) = self.counters.get_mut(place) else { return };
         heard.overflows += u64::from(has_overflowed(sample.status));
-        let judged = judge(sample, counter.rules.uncertain, now);
+        let mut judged = judge(sample, counter.rules.uncertain, now);
+        if is_above_single(sample) && *counter.single.get_or_insert_with(|| (self.is_single)(sample.item)) {
+            judged = Judged::NotACount(SINGLE_IS_FULL.to_owned());
+        }
         let bad = judged == Judged::Unusable;
         if bad != counter.bad {
             counter.bad = bad;
@@ -317,14 +405,18 @@ impl Floor {
         }
         heard.bad += u64::from(number.is_none());
         let times = Times { source: sample.source, server: sample.server, now };
+        heard.future += u64::from(times.source_is_ahead());
         machine.watch.enter(machine.id, state, times, &mut self.tables);
         self.entered.push(place);
     }
 
     /// A connection has changed.
+    ///
+    /// A PLC that was loaded anew may send another data type.
     pub fn change(&mut self, connection: &str, next: &Link, now: i64) {
         self.tables.clear();
         self.relinked = true;
+        self.counters.iter_mut().for_each(|counter| counter.single = None);
         let since = state::whole_micros(next.started_at);
         for machine in self.machines.iter_mut().filter(|m| m.connection == connection) {
             let next = Link { started_at: since, ..next.clone() };
@@ -359,26 +451,19 @@ impl Floor {
     }
 
     /// A second has passed: holds end, and what people read is brought up to date where it changed.
-    pub fn tick(&mut self, now: i64, missed: u32, decisions: &[Decision]) {
+    pub fn tick(&mut self, now: i64, decisions: &[Decision]) {
         self.tables.clear();
         self.mark_watched(now);
-        let calm = !self.failing && missed == 0;
-        let evidence = self.last_tick.replace(now).filter(|_| calm);
         for (place, counter) in self.counters.iter_mut().enumerate() {
             let Some(baseline) = &mut counter.working else { continue };
             let mut out = self.tables.of(counter.machine, counter.number, now);
-            baseline.close_glitch_when_over(&counter.rules, now, &mut out);
+            baseline.close_when_over(&counter.rules, now, &mut out);
             for d in decisions.iter().filter(|d| (d.machine, d.counter) == (counter.machine, counter.number)) {
                 baseline.decide(d.sequence, d.accepted, now, &mut out);
             }
-            let connected =
-                self.machines.get(counter.place).and_then(|m| m.link.as_ref()).is_some_and(|link| link.connected);
-            if let Some(evidence) = evidence.filter(|_| connected && !counter.bad) {
-                counter.evidence = counter.evidence.max(evidence);
-            }
             let moved = counter.committed.is_none_or(|b| b.sequence != baseline.sequence);
             if moved || counter.written != (counter.owed(), counter.last_reading_at) {
-                counter.write(counter.evidence.max(0), &mut self.tables);
+                counter.write(&mut self.tables);
                 self.touched.push(place);
             }
         }
@@ -404,7 +489,6 @@ impl Floor {
 
     /// The transaction has committed, or there was nothing to write.
     pub fn accept(&mut self, now: i64, from_samples: bool) {
-        self.failing = false;
         for place in self.touched.drain(..) {
             let Some(counter) = self.counters.get_mut(place) else { continue };
             let moved = counter.working.map(|b| b.sequence) != counter.committed.map(|b| b.sequence);
@@ -412,8 +496,8 @@ impl Floor {
             if from_samples {
                 counter.unbooked = None;
                 counter.fresh = false;
-                counter.evidence = now;
             }
+            counter.account(now);
             if moved || !from_samples {
                 counter.written = (counter.owed(), counter.last_reading_at);
             }
@@ -434,7 +518,6 @@ impl Floor {
 
     /// The transaction has failed: nothing has moved.
     pub fn revert(&mut self) {
-        self.failing = true;
         self.last_watch = 0;
         self.touched.clear();
         self.entered.clear();

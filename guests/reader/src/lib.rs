@@ -7,6 +7,7 @@
 pub mod connection;
 pub mod counter;
 pub mod floor;
+pub mod pace;
 pub mod pending;
 pub mod plan;
 pub mod reading;
@@ -96,14 +97,14 @@ impl Connections for Reader {
 }
 
 impl Timers for Reader {
-    fn on_timer(&mut self, name: &str, _due: Instant, missed: u32) -> Result<(), String> {
+    fn on_timer(&mut self, name: &str, _due: Instant, _missed: u32) -> Result<(), String> {
         if name != "tick" {
             return Err(format!("there is no timer {name:?}; the manifest declares \"tick\""));
         }
         let tx = Transaction::begin(Options::empty()).map_err(|e| self.fail(&e))?;
         self.now = tx.now();
         let decisions = decisions(&tx).map_err(|e| self.fail(&e))?;
-        self.floor.tick(self.now, missed, &decisions);
+        self.floor.tick(self.now, &decisions);
         self.commit(tx, false)?;
         self.report_owed();
         Ok(())
@@ -187,6 +188,9 @@ fn tell(heard: &Heard) {
     }
     if heard.overflows > 0 {
         metrics::add("overflows", heard.overflows, &[]);
+    }
+    if heard.future > 0 {
+        metrics::add("future_times", heard.future, &[]);
     }
 }
 

@@ -55,6 +55,21 @@ pub struct Glitch {
     pub grown: u64,
     /// Growing readings in a row.
     pub growths: u8,
+    /// The largest step of that growth.
+    #[serde(default)]
+    pub step: u64,
+    /// Units by which it rose too far at once to be counted without a person.
+    #[serde(default)]
+    pub doubt: u64,
+    /// Where it stood when it fell once more, and how much of that it has shown again: counted again, or come back.
+    #[serde(default)]
+    pub fell_from: u64,
+    /// See `fell_from`.
+    #[serde(default)]
+    pub again: u64,
+    /// When the newest reading was seen.
+    #[serde(default)]
+    pub seen_at: i64,
     /// Time of the newest reading.
     pub at: i64,
     /// Whose time that is.
@@ -70,8 +85,12 @@ pub struct Jump {
     pub at: i64,
     /// Whose time that is.
     pub clock: Clock,
-    /// The newest evidence for the value before it, by the database's clock.
-    pub before: i64,
+    /// When that reading was seen, by the database's clock.
+    #[serde(alias = "before")]
+    pub seen_at: i64,
+    /// Since when there is a jump, by the database's clock; it may have gone further meanwhile.
+    #[serde(default)]
+    pub since: i64,
 }
 
 /// A jump that waits for a person.
@@ -90,6 +109,9 @@ pub struct Fell {
     pub from: u64,
     /// Growing readings since, up to three: then the counter has plainly gone its own way.
     pub growths: u8,
+    /// The largest step of that growth.
+    #[serde(default)]
+    pub step: u64,
 }
 
 /// A lower value with an old time.
@@ -101,4 +123,7 @@ pub struct Stale {
     pub at: i64,
     /// When it was seen, by the database's clock.
     pub seen: i64,
+    /// People were told that it has stayed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub told: bool,
 }

@@ -61,21 +61,12 @@ pub struct Reading {
     pub clock: Clock,
 }
 
-/// When a reading is judged, by the database's clock.
-#[derive(Debug, Clone, Copy)]
-pub struct Moment {
-    /// Now.
-    pub now: i64,
-    /// The newest evidence for the counter's value before this batch.
-    pub evidence: i64,
-}
-
 /// What is strange about a counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anomaly {
     /// The baseline's number when it was seen.
     pub sequence: i64,
-    /// `reset`, `jump`, `spike`, `late-return`, `type-changed`, `not-a-count`.
+    /// `reset`, `jump`, `spike`, `late-return`, `type-changed`, `not-a-count`, `rebaseline`, `stale`.
     pub kind: &'static str,
     /// The baseline then, where there was one.
     pub baseline: Option<u64>,
@@ -83,6 +74,8 @@ pub struct Anomaly {
     pub reading: Option<u64>,
     /// What accepting it books.
     pub quantity: Option<u64>,
+    /// Units that may have been made beside that, and that nobody can book from it.
+    pub may_hide: u64,
     /// A sentence for people.
     pub detail: String,
     /// Whether a person must decide.

@@ -58,8 +58,8 @@ pub fn judge(sample: &Sample, uncertain: Uncertain, now: i64) -> Judged {
             Ok(value) => (value, ValueType::Signed),
             Err(_) => return Judged::NotACount(value.to_string()),
         },
-        // Above 2^53 a floating-point number does not tell neighbours apart.
-        Value::Real(value) if value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value) => {
+        // From 2^53 on a floating-point number does not tell neighbours apart, and adding 1 to it changes nothing.
+        Value::Real(value) if value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value) => {
             (value as u64, ValueType::Floating)
         }
         Value::Real(value) => return Judged::NotACount(value.to_string()),
@@ -67,6 +67,12 @@ pub fn judge(sample: &Sample, uncertain: Uncertain, now: i64) -> Judged {
     };
     let (at, clock) = time_of(sample, now);
     Judged::Count(Reading { value, value_type, at, clock })
+}
+
+/// Whether the value is one that a 32-bit floating-point number cannot count on from: 2^24 or more.
+#[must_use]
+pub fn is_above_single(sample: &Sample) -> bool {
+    matches!(sample.value, Value::Real(value) if value >= 16_777_216.0)
 }
 
 /// A state's number.

@@ -2,7 +2,7 @@
 //!
 //! Everything that counting needs is read from the database here; nothing else is carried over from an earlier holder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plant_role::db::{self, Array, ColumnData, Explained, Params, Rowset, Statement, Transaction, Value};
 use plant_role::opc;
@@ -31,7 +31,7 @@ const LINKS: &str = "SELECT machine_id, state, reason, started_at, detected_at, 
 /// One sentence, when a state map is wrong or the database refuses.
 pub fn floor(plan: &Plan) -> Result<Floor, Explained> {
     db::with_transaction(|tx| {
-        let mut floor = Floor::default();
+        let mut floor = Floor::new(is_single);
         if plan.machines.is_empty() {
             return Ok(floor);
         }
@@ -48,6 +48,7 @@ pub fn floor(plan: &Plan) -> Result<Floor, Explained> {
         }
         read_baselines(&mut floor, tx)?;
         read_watch(&mut floor, tx)?;
+        leave_the_future(&mut floor, tx)?;
         let floor = close_unwatched(floor, tx)?;
         Ok(floor)
     })
@@ -82,12 +83,11 @@ pub fn read_baselines(floor: &mut Floor, tx: &Transaction) -> Result<(), Explain
     let of_counter: BTreeMap<(i64, i64), &Vec<Value>> =
         rows.rows.iter().filter_map(|row| Some(((int(row, 0)?, int(row, 1)?), row))).collect();
     for counter in &mut floor.counters {
-        counter.committed = None;
+        (counter.committed, counter.reach) = (None, None);
         if let Some(row) = of_counter.get(&(counter.machine, counter.number)) {
             let read =
                 baseline(row).ok_or_else(|| Explained(format!("the baseline of {} cannot be read", counter.name)))?;
             counter.committed = Some(read);
-            counter.evidence = time(row, 9).unwrap_or(i64::MIN);
             counter.last_reading_at = time(row, 10);
             counter.written = (whole(row, 6).and_then(|v| u64::try_from(v).ok()).unwrap_or(0), counter.last_reading_at);
         }
@@ -108,8 +108,41 @@ fn baseline(row: &[Value]) -> Option<Baseline> {
         booked: whole(row, 5)?,
         at: time(row, 7)?,
         clock: Clock::from_number(int(row, 8)?),
+        seen_at: time(row, 9)?,
         pending,
     })
+}
+
+/// States that a source had dated into the future: written by readers that believed it. Nothing could follow them for as long.
+const FUTURE_STATES: [&str; 2] = [
+    "DELETE FROM machine_states WHERE machine_id = $1 AND started_at > $2",
+    // Until when it lasted is not known.
+    "UPDATE machine_states SET ended_at = started_at WHERE machine_id = $1 AND ended_at > $2",
+];
+
+/// Takes back what lies in the future: from now on the machines' states are unknown until they are heard.
+fn leave_the_future(floor: &mut Floor, tx: &Transaction) -> Result<(), Explained> {
+    let now = tx.now();
+    let is_future = |watch: &Watch| {
+        let newest = watch.open.map_or(watch.not_before, |open| open.started_at);
+        state::is_ahead(newest, now)
+    };
+    let ahead: Vec<&mut Machine> = floor.machines.iter_mut().filter(|machine| is_future(&machine.watch)).collect();
+    if ahead.is_empty() {
+        return Ok(());
+    }
+    let column = |values| ColumnData { values, nulls: Vec::new() };
+    let ids: Vec<i64> = ahead.iter().map(|machine| machine.id).collect();
+    let statement = |sql: &str| {
+        let columns = vec![column(Array::Ints(ids.clone())), column(Array::Timestamps(vec![now; ids.len()]))];
+        Statement { sql: sql.to_owned(), params: Params::Columns(columns) }
+    };
+    tx.execute(&FUTURE_STATES.map(statement))?;
+    for machine in ahead {
+        plant_role::warn!("the states of {} lay in the future and were taken back", machine.code);
+        machine.watch = Watch { open: None, not_before: state::whole_micros(now) };
+    }
+    Ok(())
 }
 
 fn read_watch(floor: &mut Floor, tx: &Transaction) -> Result<(), Explained> {
@@ -169,25 +202,47 @@ pub fn subscribe(floor: &mut Floor, plan: &Plan, queue: u32) -> Result<Vec<Strin
     connections.dedup();
     for connection in connections {
         let (counters, states) = nodes(plan, connection);
-        for (wanted, coalesce) in [(counters, true), (states, false)] {
-            let names: Vec<String> = wanted.iter().map(|(node, _)| node.clone()).collect();
-            let resolved = opc::resolve(connection, &names).map_err(|e| explain(connection, &e))?;
-            let mut items = Vec::with_capacity(names.len());
-            for ((node, place), item) in wanted.into_iter().zip(resolved) {
-                match item {
-                    Ok(item) if coalesce => floor.bind_counter(item, place),
-                    Ok(item) => floor.bind_state(item, place),
-                    Err(ref e) => refused.push(explain(&node, e)),
-                }
-                items.extend(item.ok());
-            }
+        let counters = bind(connection, counters, &mut refused, |item, place| floor.bind_counter(item, place))?;
+        let states = bind(connection, states, &mut refused, |item, place| floor.bind_state(item, place))?;
+        // A node that is both is subscribed to once, as a state: of a state every value matters.
+        let counters: BTreeSet<u32> = counters.difference(&states).copied().collect();
+        for (items, coalesce) in [(counters, true), (states, false)] {
             let how = opc::Monitoring { publish_ms: 0, sampling_ms: 0, queue, coalesce };
             if !items.is_empty() {
+                let items: Vec<u32> = items.into_iter().collect();
                 opc::subscribe(&items, how).map_err(|e| explain(connection, &e))?;
             }
         }
     }
     Ok(refused)
+}
+
+/// Resolves nodes and says of each item what it is; several nodes may be one item.
+fn bind(
+    connection: &str,
+    wanted: Nodes,
+    refused: &mut Vec<String>,
+    mut is: impl FnMut(u32, usize),
+) -> Result<BTreeSet<u32>, String> {
+    let names: Vec<String> = wanted.iter().map(|(node, _)| node.clone()).collect();
+    let resolved = opc::resolve(connection, &names).map_err(|e| explain(connection, &e))?;
+    let mut items = BTreeSet::new();
+    for ((node, place), item) in wanted.into_iter().zip(resolved) {
+        match item {
+            Ok(item) => {
+                is(item, place);
+                items.insert(item);
+            }
+            Err(ref e) => refused.push(explain(&node, e)),
+        }
+    }
+    Ok(items)
+}
+
+/// Whether the server sends this item's floating-point numbers with 32 bits. Where it cannot be asked they are not trusted.
+fn is_single(item: u32) -> bool {
+    let types = opc::data_types(&[item]).unwrap_or_default();
+    types.into_iter().next().flatten().is_none_or(|name| name == "Float")
 }
 
 type Nodes = Vec<(String, usize)>;

@@ -89,6 +89,23 @@ pub struct Times {
     pub now: i64,
 }
 
+/// A time so far beyond the database's is believed, in nanoseconds: clocks that are kept in step differ by less.
+const AHEAD: i64 = 2_000_000_000;
+
+impl Times {
+    /// Whether the source dates its value into the future, by more than clocks differ: such a time would hold back all that follow.
+    #[must_use]
+    pub fn source_is_ahead(&self) -> bool {
+        self.source.is_some_and(|at| is_ahead(at, self.now))
+    }
+}
+
+/// Whether a time lies further beyond the database's now than clocks differ.
+#[must_use]
+pub fn is_ahead(at: i64, now: i64) -> bool {
+    at.saturating_sub(now) > AHEAD
+}
+
 impl Watch {
     /// The machine is in a state, or in none that is known.
     pub fn enter(&mut self, machine: i64, to: Option<(&'static str, i64)>, times: Times, tables: &mut Tables) {
@@ -129,8 +146,8 @@ impl Watch {
 
 fn first_from(earliest: i64, times: Times) -> (i64, Clock) {
     let candidates = [(times.source, Clock::Source), (times.server, Clock::Server), (Some(times.now), Clock::Arrival)];
-    let found =
-        candidates.into_iter().find_map(|(at, by)| Some((whole_micros(at?), by)).filter(|(at, _)| *at >= earliest));
+    let usable = |at: i64| at >= earliest && !is_ahead(at, times.now);
+    let found = candidates.into_iter().find_map(|(at, by)| Some((whole_micros(at?), by)).filter(|(at, _)| usable(*at)));
     found.unwrap_or((earliest, Clock::Arrival))
 }
 

@@ -3,6 +3,9 @@
 //! Each statement is written for one row and sent once with columns, so that a batch of any size costs one round trip. The columns keep
 //! their memory from batch to batch.
 
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
 use plant_role::db::{Array, ColumnData, Params, Statement};
 
 use crate::counter::{Anomaly, Baseline, Clock, Ledger};
@@ -23,7 +26,7 @@ const ANOMALIES: &str = "INSERT INTO counter_anomalies (machine_id, counter, seq
      seen_at, needs_decision) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 const WITHDRAWALS: &str = "UPDATE counter_anomalies SET decision = 'reject', decided_by = 'reader', why = $4, decided_at = $5, \
-     applied_at = $5 WHERE machine_id = $1 AND counter = $2 AND sequence = $3 AND kind = 'jump' AND decision IS NULL";
+     applied_at = $5 WHERE machine_id = $1 AND counter = $2 AND sequence = $3 AND kind IN ('jump', 'late-return') AND decision IS NULL";
 
 const APPLIED: &str = "UPDATE counter_anomalies SET applied_at = $2 WHERE id = $1 AND applied_at IS NULL";
 
@@ -102,6 +105,15 @@ impl Rows {
         fill(self);
         debug_assert_eq!(self.next, self.columns.len(), "a row has a value for every column");
         self.rows += 1;
+    }
+
+    /// Sets the last column of a row that was written with none there.
+    fn end(&mut self, row: usize, at: Option<i64>) {
+        let Some(ColumnData { values: Array::Timestamps(v), nulls }) = self.columns.last_mut() else { return };
+        if let (Some(slot), Some(at)) = (v.get_mut(row), at) {
+            *slot = at;
+            nulls.retain(|null| *null as usize != row);
+        }
     }
 
     fn column(&mut self) -> Option<&mut ColumnData> {
@@ -184,8 +196,6 @@ pub struct BaselineRow {
     pub moved_from: i64,
     /// Counted and not booked.
     pub owed: u64,
-    /// The newest evidence for the value, by the database's clock.
-    pub seen_at: i64,
     /// The newest good reading's time.
     pub last_reading_at: Option<i64>,
 }
@@ -214,6 +224,8 @@ pub struct Tables {
     withdrawals: Rows,
     applied: Rows,
     states: Rows,
+    /// Where the rows of `states` are, by machine and start.
+    states_at: HashMap<(i64, i64), usize>,
     connections: Rows,
     outgoing: Vec<Statement>,
 }
@@ -231,6 +243,7 @@ impl Default for Tables {
             withdrawals: Rows::new(WITHDRAWALS, &[Ints, Ints, Ints, Texts, Times]),
             applied: Rows::new(APPLIED, &[Ints, Times]),
             states: Rows::new(STATES, &[Ints, Texts, Ints, Texts, Times, Ints, Times]),
+            states_at: HashMap::new(),
             connections: Rows::new(CONNECTIONS, &[Ints, Texts, Texts, Times, Times, Times, Times]),
             outgoing: Vec::new(),
         }
@@ -253,6 +266,7 @@ impl Tables {
     /// Forgets the rows, not their memory.
     pub fn clear(&mut self) {
         self.all().into_iter().for_each(Rows::clear);
+        self.states_at.clear();
     }
 
     /// Whether there is nothing to write.
@@ -306,7 +320,7 @@ impl Tables {
             r.exact(u128::from(row.owed));
             r.int(b.at);
             r.int(b.clock as i64);
-            r.int(row.seen_at);
+            r.int(b.seen_at);
             r.maybe_time(row.last_reading_at);
             r.maybe_text(b.pending.to_text());
         });
@@ -321,7 +335,15 @@ impl Tables {
     }
 
     /// A state, open or ended.
+    ///
+    /// One that begins and ends in one transaction is one row: a statement that names a row twice would be sent row by row.
     pub fn state(&mut self, machine: i64, s: &StateRow, ended_at: Option<i64>) {
+        let place = self.states.len() as usize;
+        let there = *self.states_at.entry((machine, s.started_at)).or_insert(place);
+        if there < place {
+            self.states.end(there, ended_at);
+            return;
+        }
         self.states.row(|r| {
             r.int(machine);
             r.text(s.state);
@@ -377,6 +399,11 @@ impl Ledger for CounterTables<'_> {
 
     fn report(&mut self, a: Anomaly) {
         let (machine, counter, now) = (self.machine, self.counter, self.now);
+        let mut detail = a.detail;
+        if a.may_hide > 0 {
+            // Writing to a String cannot fail.
+            let _ = write!(detail, "; it may hide {} units", a.may_hide);
+        }
         self.tables.anomalies.row(|r| {
             r.int(machine);
             r.int(counter);
@@ -385,7 +412,7 @@ impl Ledger for CounterTables<'_> {
             r.maybe_exact(a.baseline);
             r.maybe_exact(a.reading);
             r.maybe_exact(a.quantity);
-            r.maybe_text(Some(a.detail));
+            r.text(&detail);
             r.int(now);
             r.boolean(a.needs_decision);
         });

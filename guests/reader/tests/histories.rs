@@ -184,7 +184,7 @@ fn whatever_happens_to_batches_what_is_booked_is_what_was_made() {
         floor.take(&waiting, plc.at + 1);
         stored.commit(&mut floor);
         floor.accept(plc.at + 1, true);
-        floor.tick(plc.at + 120 * SECOND, 0, &[]);
+        floor.tick(plc.at + 120 * SECOND, &[]);
         stored.commit(&mut floor);
         assert_eq!(stored.booked(), plc.made, "seed {seed}");
         assert_eq!(stored.baseline.map(|b| b.booked), Some(u128::from(plc.made)), "seed {seed}");

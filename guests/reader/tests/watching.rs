@@ -1,7 +1,13 @@
 //! The rules of watching, one test each.
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "what tests share may fail as a test does")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "what tests share may fail as a test does"
+)]
 
+use plant_role::db::{Array, Params};
 use plant_role::opc::{Sample, Value};
 use reader::connection::Link;
 use reader::counter::Clock;
@@ -148,8 +154,63 @@ fn silence_of_a_tag_is_no_evidence_of_anything() {
     change(&mut floor, true, SECOND, SECOND);
     shows(&mut floor, 1, 0, Some(2 * SECOND), 2 * SECOND);
     for second in 3..300 {
-        floor.tick(second * SECOND, 0, &[]);
+        floor.tick(second * SECOND, &[]);
         floor.accept(second * SECOND, false);
     }
     assert_eq!(open(&floor), Some(("running", 2 * SECOND)));
+}
+
+#[test]
+fn machines_that_share_one_state_node_all_get_its_states() {
+    let mut floor = floor();
+    for (place, code) in ["CAP01", "LABEL01"].into_iter().enumerate() {
+        let reader = floor.machines[0].reader.clone();
+        floor.machines.push(Machine::new(code.to_owned(), "line".to_owned(), place as i64 + 2, reader));
+        floor.bind_state(0, place + 1);
+    }
+    shows(&mut floor, 1, 0, Some(2 * SECOND), 2 * SECOND);
+    let states: Vec<_> = floor.machines.iter().map(|m| m.watch.open.map(|s| (s.state, s.started_at))).collect();
+    assert_eq!(states, [Some(("running", 2 * SECOND)); 3]);
+}
+
+#[test]
+fn a_state_that_is_dated_into_the_future_begins_when_it_arrives_and_holds_nothing_back() {
+    let mut floor = floor();
+    shows(&mut floor, 1, 0, Some(9 * SECOND), 10 * SECOND);
+    let ten_years = 10 * 365 * 86_400 * SECOND;
+    let dated = Sample { item: 0, value: Value::Int(4), status: 0, source: Some(ten_years), server: None };
+    assert_eq!(floor.take(&[dated], 20 * SECOND).future, 1);
+    floor.accept(20 * SECOND, true);
+    assert_eq!(open(&floor), Some(("down", 20 * SECOND)));
+    assert_eq!(floor.machines[0].watch.open.map(|s| s.started_by), Some(Clock::Arrival));
+    shows(&mut floor, 1, 0, Some(30 * SECOND), 30 * SECOND);
+    assert_eq!(open(&floor), Some(("running", 30 * SECOND)));
+    // Clocks that are kept in step differ by less than two seconds.
+    shows(&mut floor, 0, 0, Some(41 * SECOND), 40 * SECOND);
+    assert_eq!(open(&floor), Some(("idle", 41 * SECOND)));
+}
+
+#[test]
+fn many_changes_of_one_machine_in_a_batch_are_one_row_each() {
+    let mut floor = floor();
+    let state = |n: i64| Sample {
+        item: 0,
+        value: Value::Int([0, 1][(n % 2) as usize]),
+        status: 0,
+        source: Some(n * SECOND),
+        server: None,
+    };
+    let batch: Vec<Sample> = (1..=1_000).map(state).collect();
+    floor.take(&batch, 2_000 * SECOND);
+    let starts = floor.tables.send(|statements| {
+        let [states] = statements else { panic!("one statement, not {}", statements.len()) };
+        let Params::Columns(columns) = &states.params else { panic!("columns") };
+        let (Array::Timestamps(starts), Array::Timestamps(ends)) = (&columns[4].values, &columns[6].values) else {
+            panic!("times")
+        };
+        assert_eq!(columns[6].nulls, [999], "the last one is open");
+        assert_eq!(ends[..999], starts[1..], "each ends where the next begins");
+        starts.clone()
+    });
+    assert_eq!(starts, (1..=1_000).map(|n| n * SECOND).collect::<Vec<_>>());
 }

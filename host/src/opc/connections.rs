@@ -18,7 +18,7 @@ use super::link::{Link, Live};
 use super::node::Node;
 use super::queue::EventQueue;
 use super::session::supervise;
-use super::{Monitoring, OpcError, Sample, Value, value};
+use super::{DataType, Monitoring, OpcError, Sample, Value, value};
 use crate::config::OpcConnection;
 
 /// A read, from asking for the connection until the answer, takes at most this.
@@ -36,6 +36,7 @@ pub struct Connections {
     running: Mutex<BTreeMap<String, JoinHandle<()>>>,
     closed: CancellationToken,
     runtime: Handle,
+    queue: Arc<EventQueue>,
 }
 
 #[derive(Debug, Default)]
@@ -86,6 +87,7 @@ impl Connections {
             running: Mutex::default(),
             closed: CancellationToken::new(),
             runtime,
+            queue: queue.clone(),
         }
     }
 
@@ -139,6 +141,15 @@ impl Connections {
         }
         let missing = |item: u32| OpcError::Other(format!("the server answered nothing for item {item}"));
         items.iter().map(|item| found.get(item).cloned().ok_or_else(|| missing(*item))).collect()
+    }
+
+    /// How the server sent each item's newest value; `None` where it has sent none.
+    ///
+    /// # Errors
+    /// [`OpcError::Denied`] for an unknown item.
+    pub fn data_types(&self, items: &[u32]) -> Result<Vec<Option<DataType>>, OpcError> {
+        self.by_connection(items)?;
+        Ok(self.queue.data_types(items))
     }
 
     /// Ends every session: gracefully where the server answers, within 2 s in any case.
@@ -243,7 +254,7 @@ pub(super) async fn read_values(live: &Live, items: &[(u32, Node)]) -> Result<Ve
 
 /// A sample that says only what is wrong with the item.
 pub(super) fn bad(item: u32, status: StatusCode) -> Sample {
-    Sample { item, value: Value::Null, status: status.bits(), source: None, server: None }
+    Sample { item, value: Value::Null, status: status.bits(), source: None, server: None, data_type: None }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

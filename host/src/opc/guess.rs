@@ -173,7 +173,7 @@ mod tests {
     use crate::opc::Sample;
 
     fn guess(name: &str, value: Value) -> Option<Kind> {
-        let now = Sample { item: 0, value, status: 0, source: None, server: None };
+        let now = Sample { item: 0, value, status: 0, source: None, server: None, data_type: None };
         kind(name, &Variable { data_type: "Int32".to_owned(), now })
     }
 

@@ -20,6 +20,7 @@ mod value;
 
 pub use connections::{ConnectionStatus, Connections};
 pub use queue::{Batch, EventQueue};
+pub use value::DataType;
 
 /// A value as OPC UA sent it, in the shapes of `plant:opc`.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +66,8 @@ pub struct Sample {
     pub source: Option<i64>,
     /// The server's timestamp, nanoseconds since the Unix epoch.
     pub server: Option<i64>,
+    /// How the server sent the value; `None` where it sent none.
+    pub data_type: Option<DataType>,
 }
 
 /// A connection came up or went down.

@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::{ConnectionChange, Sample, Value};
+use super::{ConnectionChange, DataType, Sample, Value};
 
 /// When the queue begins to save room.
 #[derive(Debug, Clone, Copy)]
@@ -137,6 +137,13 @@ impl EventQueue {
         self.lock().live
     }
 
+    /// How the server sent each item's newest value.
+    #[must_use]
+    pub fn data_types(&self, items: &[u32]) -> Vec<Option<DataType>> {
+        let state = self.lock();
+        items.iter().map(|item| state.items.get(item).and_then(|known| known.data_type)).collect()
+    }
+
     /// What was lost so far, for a connection.
     #[must_use]
     pub fn losses(&self, connection: &str) -> Losses {
@@ -167,6 +174,7 @@ struct Item {
     /// Where it stands in the queue; may be delivered already.
     position: Option<u64>,
     newest: Option<Newest>,
+    data_type: Option<DataType>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -269,7 +277,7 @@ impl State {
     }
 
     fn push_sample(&mut self, sample: Sample, bounds: Bounds) {
-        let item = sample.item;
+        let (item, data_type) = (sample.item, sample.data_type);
         let (older, before, coalesce, link) = {
             let known = self.items.entry(item).or_default();
             (known.newest, known.position.filter(|p| *p >= self.head), known.coalesce, known.link)
@@ -298,6 +306,7 @@ impl State {
         };
         if let Some(known) = self.items.get_mut(&item) {
             known.newest = Some(newest);
+            known.data_type = data_type.or(known.data_type);
             known.position = Some(position);
         }
         self.keep_within(bounds);

@@ -1,5 +1,7 @@
 //! From OPC UA's values to the shapes of `plant:opc`, losing no digit.
 
+use std::fmt;
+
 use opcua::types::{Array, DataValue, DateTime, Variant, VariantScalarTypeId};
 
 use super::{Sample, Value};
@@ -7,10 +9,35 @@ use super::{Sample, Value};
 /// The longest text form of a value that has no shape of its own, in bytes.
 const LONGEST_OTHER: usize = 4096;
 
+/// The OPC UA built-in type of a value. [`Value`] does not tell a Float from a Double.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataType {
+    scalar: VariantScalarTypeId,
+    is_array: bool,
+}
+
+impl DataType {
+    fn of(variant: &Variant) -> Option<Self> {
+        match variant {
+            Variant::Empty => None,
+            Variant::Variant(inner) => Self::of(inner),
+            Variant::Array(array) => Some(Self { scalar: array.value_type, is_array: true }),
+            other => other.scalar_type_id().map(|scalar| Self { scalar, is_array: false }),
+        }
+    }
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}{}", self.scalar, if self.is_array { "[]" } else { "" })
+    }
+}
+
 /// One reading. A missing status is Good (OPC UA Part 6, 5.2.2.17); a missing value is null.
 pub(super) fn sample(item: u32, data: DataValue) -> Sample {
     Sample {
         item,
+        data_type: data.value.as_ref().and_then(DataType::of),
         value: data.value.map_or(Value::Null, value),
         status: data.status.map_or(0, |status| status.bits()),
         source: data.source_timestamp.and_then(nanos),

@@ -28,19 +28,35 @@ pub(super) enum Event {
     Change(Change),
 }
 
-impl From<Batch> for Event {
-    fn from(batch: Batch) -> Self {
+impl Event {
+    /// From the queue, which knows times of connections by this box's clock; the database's is ahead of it by `clock_ahead` nanoseconds.
+    pub(super) fn of(batch: Batch, clock_ahead: i64) -> Self {
         match batch {
             Batch::Samples(batch) => Self::Samples(samples(batch)),
             Batch::Connection(change) => {
                 let ConnectionChange { connection, connected, since, detected, reason } = change;
+                let [since, detected] = [since, detected].map(|at| at.saturating_add(clock_ahead));
                 Self::Change(Change { connection, connected, since, detected, reason })
             }
         }
     }
-}
 
-impl Event {
+    /// Parts it behind the first `most` samples; a change is never parted.
+    pub(super) fn split_off(&mut self, most: usize) -> Option<Self> {
+        match self {
+            Self::Samples(batch) if batch.len() > most => Some(Self::Samples(batch.split_off(most))),
+            _ => None,
+        }
+    }
+
+    /// The same event with what had been parted from it.
+    pub(super) fn with(mut self, rest: Option<Self>) -> Self {
+        if let (Self::Samples(batch), Some(Self::Samples(rest))) = (&mut self, rest) {
+            batch.extend(rest);
+        }
+        self
+    }
+
     pub(super) fn export(&self) -> &'static str {
         match self {
             Self::Samples(_) => "on-samples",

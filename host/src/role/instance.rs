@@ -26,7 +26,7 @@ use crate::lease::Held;
 use crate::opc::queue::Losses;
 use crate::store::Database;
 
-/// The most samples of one call.
+/// The most samples of one call. A guest that refuses so many is given half as many, and twice as many again once it takes them.
 const MOST_SAMPLES: usize = 10_000;
 /// The pause after a guest refused a batch; it doubles up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -62,6 +62,7 @@ struct Instance {
     handlers: Handlers,
     schedule: Schedule,
     kept: Option<Kept>,
+    most_samples: usize,
     counted: Losses,
     caller: Caller,
     runnable: Arc<Runnable>,
@@ -102,6 +103,7 @@ impl Instance {
             handlers,
             schedule: Schedule::default(),
             kept: None,
+            most_samples: MOST_SAMPLES,
             counted: Losses::default(),
             caller,
             runnable,
@@ -145,17 +147,18 @@ impl Instance {
                     }
                 }
                 () = until(again.unwrap_or(BootInstant::NEVER)), if again.is_some() => self.deliver_again().await?,
-                batch = self.opc.queue.next(MOST_SAMPLES), if again.is_none() => {
+                batch = self.opc.queue.next(self.most_samples), if again.is_none() => {
                     self.count_losses();
-                    self.deliver(batch.into(), SHORTEST_PAUSE).await?;
+                    let event = Event::of(batch, self.store.data().db.clock_ahead());
+                    self.deliver(event, SHORTEST_PAUSE).await?;
                 }
             }
         }
     }
 
     async fn tick(&mut self, tick: Tick) -> Result<(), Ending> {
-        let due =
-            wall_nanos().saturating_sub(i64::try_from(BootInstant::now().since(tick.due).as_nanos()).unwrap_or(0));
+        let late = i64::try_from(BootInstant::now().since(tick.due).as_nanos()).unwrap_or(0);
+        let due = wall_nanos().saturating_sub(late).saturating_add(self.store.data().db.clock_ahead());
         let at_most = self.runnable.terms.limits.call;
         let answer = self.handlers.on_timer(&self.caller, at_most, &mut self.store, &tick, due).await?;
         if let Err(reason) = answer {
@@ -176,8 +179,10 @@ impl Instance {
         }
     }
 
-    /// Gives the guest an event; one that it refuses is kept, and everything behind it waits, since the order is a promise.
-    async fn deliver(&mut self, event: Event, pause: Duration) -> Result<(), Ending> {
+    /// Gives the guest an event, or as much of it as it may take at once; what it refuses is kept, and everything behind it waits, since the
+    /// order is a promise.
+    async fn deliver(&mut self, mut event: Event, pause: Duration) -> Result<(), Ending> {
+        let rest = event.split_off(self.most_samples);
         let at_most = self.runnable.terms.limits.call;
         let answer = self.handlers.on_event(&self.caller, at_most, &mut self.store, &event).await?;
         self.settle()?;
@@ -187,10 +192,21 @@ impl Instance {
                 if let Some(newest) = event.newest_reading() {
                     self.reporter.reading(newest);
                 }
+                self.most_samples = self.most_samples.saturating_mul(2).min(MOST_SAMPLES);
+                self.kept = rest.map(|event| Kept { event, pause: SHORTEST_PAUSE, again: BootInstant::now() });
             }
             Err(reason) => {
-                self.complain(&format!("{} answered an error, and gets the same again: {reason}", event.export()));
-                self.kept = Some(Kept { event, pause, again: BootInstant::now() + pause });
+                let samples = usize::try_from(event.samples()).unwrap_or(MOST_SAMPLES);
+                // It may have been too much for the time that a call or a statement may take.
+                let again = match samples {
+                    0 | 1 => "the same".to_owned(),
+                    _ => {
+                        self.most_samples = samples / 2;
+                        format!("its {samples} samples in smaller parts")
+                    }
+                };
+                self.complain(&format!("{} answered an error, and gets {again} again: {reason}", event.export()));
+                self.kept = Some(Kept { event: event.with(rest), pause, again: BootInstant::now() + pause });
             }
         }
         Ok(())

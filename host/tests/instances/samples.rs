@@ -15,12 +15,24 @@ async fn a_batch_that_was_refused_is_delivered_again_while_timers_go_on() -> any
     queue.push_samples([sample(1), sample(2)]);
     plant.until("the samples are taken", |plant| plant.probe("reader", "samples") == 2).await?;
     assert_eq!(plant.probe("reader", "refusals"), 4);
-    assert_eq!((plant.probe("reader", "changes"), plant.probe("reader", "batches")), (1, 1));
+    // A batch that was refused comes again in smaller parts.
+    assert_eq!((plant.probe("reader", "changes"), plant.probe("reader", "batches")), (1, 2));
     assert_eq!(plant.figure("host_samples_delivered_total{role=\"reader\",partition=\"\"}"), 2);
     assert!(plant.probe("reader", "ticks") > ticks, "no tick came while the batch waited");
     plant
         .until("the reading is shown", |plant| plant.report("reader").is_some_and(|r| r.last_reading_at == Some(2)))
         .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_is_too_much_at_once_is_taken_in_parts() -> anyhow::Result<()> {
+    let plant = Plant::start(&[("reader", "{ mode = \"count\", most = 700 }")]).await?;
+    plant.leases.grant("reader").await?;
+    plant.until("it has started", |plant| plant.probe("reader", "ticks") > 0).await?;
+    plant.queues.of("reader").push_samples((0..10_000).map(sample));
+    plant.until("all are taken", |plant| plant.probe("reader", "samples") == 10_000).await?;
+    assert_eq!(plant.figure("host_samples_delivered_total{role=\"reader\",partition=\"\"}"), 10_000);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,7 +58,7 @@ async fn a_gauge_of_an_instance_goes_with_it() -> anyhow::Result<()> {
 }
 
 fn sample(n: i64) -> Sample {
-    Sample { item: 0, value: Value::Int(n), status: 0, source: Some(n), server: None }
+    Sample { item: 0, value: Value::Int(n), status: 0, source: Some(n), server: None, data_type: None }
 }
 
 fn change(connected: bool) -> ConnectionChange {

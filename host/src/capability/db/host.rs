@@ -5,6 +5,7 @@ use wasmtime::component::Resource;
 use super::{OpenTransaction, convert};
 use crate::capability::GuestState;
 use crate::capability::bindings::imports::plant::db::db::{self as wit, Error, Host, HostTransaction};
+use crate::clock::wall_nanos;
 use crate::store::{DbError, Transaction};
 
 type Answer<T> = wasmtime::Result<Result<T, Error>>;
@@ -16,9 +17,11 @@ impl HostTransaction for GuestState {
         if let Err(refused) = self.may_begin() {
             return Ok(Err(refused));
         }
+        let asked_at = wall_nanos();
         match self.db.database.begin(&self.held, options.into()).await {
             Ok(open) => {
                 let now = open.now();
+                self.db.compare_clocks(asked_at, now);
                 let handle = self.table.push(OpenTransaction { open: Some(open), now })?;
                 self.db.open = Some(handle.rep());
                 Ok(Ok(handle))

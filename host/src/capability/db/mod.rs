@@ -14,6 +14,7 @@ use wasmtime::component::{Resource, ResourceTable};
 
 pub use grant::Grant;
 
+use crate::clock::wall_nanos;
 use crate::store::{Database, DbError, Transaction};
 
 /// What people are told of this capability.
@@ -36,6 +37,7 @@ pub struct Db {
     grant: Grant,
     open: Option<u32>,
     fate: Fate,
+    ahead: i64,
 }
 
 /// What the actor must know of the transactions of an instance.
@@ -53,13 +55,21 @@ impl Db {
     /// A database for one instance.
     #[must_use]
     pub fn new(database: Arc<dyn Database>, grant: Grant) -> Self {
-        Self { database, grant, open: None, fate: Fate::Known }
+        Self { database, grant, open: None, fate: Fate::Known, ahead: 0 }
     }
 
     /// What became of this instance's transactions so far.
     #[must_use]
     pub fn fate(&self) -> Fate {
         self.fate
+    }
+
+    /// How far the database's clock was ahead of this box's when a transaction began last, in nanoseconds; 0 before the first.
+    ///
+    /// Guests are told times by the database's clock: a box's own may be minutes off, and nobody would know.
+    #[must_use]
+    pub fn clock_ahead(&self) -> i64 {
+        self.ahead
     }
 
     /// Rolls back what a call left open; whether there was anything.
@@ -69,6 +79,12 @@ impl Db {
             Ok(transaction) => transaction.open.take().is_some(),
             Err(_) => false,
         }
+    }
+
+    /// The database said `now` between then, `asked_at` by this box's clock, and now.
+    fn compare_clocks(&mut self, asked_at: i64, now: i64) {
+        let half = wall_nanos().saturating_sub(asked_at).max(0) / 2;
+        self.ahead = now.saturating_sub(asked_at.saturating_add(half));
     }
 
     fn note(&mut self, error: &DbError) {

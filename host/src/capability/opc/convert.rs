@@ -10,7 +10,7 @@ pub(crate) fn samples(samples: Vec<Sample>) -> Vec<wit::Sample> {
 
 impl From<Sample> for wit::Sample {
     fn from(sample: Sample) -> Self {
-        let Sample { item, value, status, source, server } = sample;
+        let Sample { item, value, status, source, server, data_type: _ } = sample;
         Self { item, value: value.into(), status, source, server }
     }
 }

@@ -3,6 +3,7 @@
 use super::convert;
 use crate::capability::GuestState;
 use crate::capability::bindings::imports::plant::opc::opc::{self as wit, Error, Host};
+use crate::opc::DataType;
 
 type Answer<T> = wasmtime::Result<Result<T, Error>>;
 
@@ -37,5 +38,14 @@ impl Host for GuestState {
             return Ok(Err(Error::Other(sentence.to_owned())));
         }
         Ok(self.opc.connections.subscribe(&items, how.into()).map_err(Error::from))
+    }
+
+    async fn data_types(&mut self, items: Vec<u32>) -> Answer<Vec<Option<String>>> {
+        if self.held.check().is_err() {
+            return Ok(Err(Error::LeaseLost));
+        }
+        let named =
+            |types: Vec<Option<DataType>>| types.into_iter().map(|found| found.map(|t| t.to_string())).collect();
+        Ok(self.opc.connections.data_types(&items).map(named).map_err(Error::from))
     }
 }

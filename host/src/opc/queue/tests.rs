@@ -5,7 +5,7 @@ use super::*;
 const CROWDED: Bounds = Bounds { high_water: 0, limit: 100 };
 
 fn sample(item: u32, value: Value) -> Sample {
-    Sample { item, value, status: 0, source: None, server: None }
+    Sample { item, value, status: 0, source: None, server: None, data_type: None }
 }
 
 fn count(item: u32, n: u64) -> Sample {

@@ -98,7 +98,7 @@ fn a_subscription_that_the_server_ended_is_made_anew() {
 }
 
 fn read(value: i64, source: i64) -> Sample {
-    Sample { item: 4, value: Value::Int(value), status: 0, source: Some(source), server: None }
+    Sample { item: 4, value: Value::Int(value), status: 0, source: Some(source), server: None, data_type: None }
 }
 
 #[test]

@@ -54,6 +54,8 @@ struct Config {
     /// How often `on-samples` and `on-connection` answer an error before they take what they are given.
     #[serde(default)]
     refuse: u32,
+    /// The most samples that it takes at once; all, when it is left out.
+    most: Option<usize>,
     #[serde(default)]
     connection: String,
     #[serde(default)]
@@ -112,6 +114,10 @@ impl Timers for Probe {
 impl Samples for Probe {
     fn on_samples(&mut self, batch: &[Sample]) -> Result<(), String> {
         self.refuse()?;
+        if self.config.most.is_some_and(|most| batch.len() > most) {
+            count("refusals", 1);
+            return Err(format!("{} samples are too many", batch.len()));
+        }
         count("batches", 1);
         count("samples", batch.len() as u64);
         Ok(())

@@ -2,114 +2,17 @@
 
 #![expect(clippy::expect_used, reason = "what tests share may fail as a test does")]
 
+mod line;
+mod small;
+mod steps;
+
 use plant_role::opc::{Sample, Value};
-use reader::counter::{Anomaly, Baseline, Clock, Ledger, Moment, Reading, ValueType};
+use reader::counter::{Clock, Moment, Reading, ValueType};
 use reader::floor::{Counter, Decision, Floor};
-use reader::pending::Pending;
-use reader::plan::{OnFall, OnReset, Rules, Uncertain};
+use reader::plan::{OnReset, Rules, Uncertain};
 use reader::sample::{Judged, has_overflowed, judge};
 
-const SECOND: i64 = 1_000_000_000;
-
-fn rules() -> Rules {
-    Rules {
-        on_fall: OnFall::Reset,
-        rollover: None,
-        max_delta: None,
-        on_reset: OnReset::Rebaseline,
-        restart_glitch_ns: 60 * SECOND,
-        max_rate: None,
-        uncertain: Uncertain::Ignore,
-    }
-}
-
-fn rollover(after_highest: u64, max_delta: u64) -> Rules {
-    Rules { on_fall: OnFall::Rollover, rollover: Some(after_highest), max_delta: Some(max_delta), ..rules() }
-}
-
-#[derive(Default)]
-struct Seen {
-    booked: Vec<(i64, u64)>,
-    anomalies: Vec<Anomaly>,
-    withdrawn: Vec<i64>,
-}
-
-impl Ledger for Seen {
-    fn book(&mut self, sequence: i64, quantity: u64, _: i64, _: Clock) {
-        self.booked.push((sequence, quantity));
-    }
-    fn report(&mut self, anomaly: Anomaly) {
-        self.anomalies.push(anomaly);
-    }
-    fn withdraw(&mut self, sequence: i64) {
-        self.withdrawn.push(sequence);
-    }
-}
-
-/// One counter that is read once a second, by a clock that runs with the database's.
-struct Line {
-    rules: Rules,
-    baseline: Baseline,
-    now: i64,
-    seen: Seen,
-}
-
-impl Line {
-    fn from(rules: Rules, first: u64) -> Self {
-        let now = 1_000 * SECOND;
-        Self { rules, baseline: Baseline::first(reading(first, now)), now, seen: Seen::default() }
-    }
-
-    fn reads(&mut self, values: &[u64]) -> &mut Self {
-        for value in values {
-            let at = self.now + SECOND;
-            self.reads_at(*value, at);
-        }
-        self
-    }
-
-    fn reads_at(&mut self, value: u64, at: i64) -> &mut Self {
-        self.takes(reading(value, at))
-    }
-
-    fn takes(&mut self, r: Reading) -> &mut Self {
-        let evidence = self.now;
-        self.now += SECOND;
-        self.baseline.read(&self.rules, r, Moment { now: self.now, evidence }, &mut self.seen);
-        self
-    }
-
-    fn waits(&mut self, seconds: i64) -> &mut Self {
-        self.now += seconds * SECOND;
-        self.baseline.close_glitch_when_over(&self.rules, self.now, &mut self.seen);
-        self
-    }
-
-    /// Another holder goes on from what is in the database.
-    fn is_taken_over(&mut self) -> &mut Self {
-        let text = self.baseline.pending.to_text();
-        self.baseline.pending = text.map_or_else(Pending::default, |t| serde_json::from_str(&t).expect("its own text"));
-        self
-    }
-
-    fn booked(&self) -> u64 {
-        let sum = self.seen.booked.iter().map(|(_, q)| q).sum();
-        assert_eq!(u128::from(sum), self.baseline.booked);
-        sum
-    }
-
-    fn kinds(&self) -> Vec<&str> {
-        self.seen.anomalies.iter().map(|a| a.kind).collect()
-    }
-}
-
-fn reading(value: u64, at: i64) -> Reading {
-    Reading { value, value_type: ValueType::Unsigned, at, clock: Clock::Source }
-}
-
-fn sample(value: Value, status: u32, at: i64) -> Sample {
-    Sample { item: 0, value, status, source: Some(at), server: None }
-}
+use crate::line::{Line, SECOND, reading, rollover, rules, sample};
 
 #[test]
 fn the_first_reading_ever_becomes_the_baseline_and_books_nothing() {
@@ -164,7 +67,7 @@ fn old_values_that_arrive_in_a_burst_are_no_reset() {
     line.reads(&[990, 1_000]);
     let (now, at) = (line.now + 10, line.baseline.at);
     for (value, at) in [(980, at - 2 * SECOND), (990, at - SECOND), (1_000, at)] {
-        let when = Moment { now, evidence: now };
+        let when = Moment::of(Some(&line.baseline), now);
         line.baseline.read(&line.rules, reading(value, at), when, &mut line.seen);
     }
     assert_eq!((line.booked(), line.kinds().len(), line.baseline.value), (20, 0, 1_000));
@@ -235,7 +138,7 @@ fn a_reset_first_seen_above_zero_rebaselines_and_says_what_that_may_hide() {
     let mut line = Line::from(rules(), 1_000);
     line.reads(&[40]);
     assert_eq!(line.booked(), 0);
-    assert!(line.seen.anomalies[0].detail.contains("may hide 40 units"), "{}", line.seen.anomalies[0].detail);
+    assert_eq!(line.seen.anomalies[0].may_hide, 40);
 }
 
 #[test]
@@ -333,7 +236,50 @@ fn a_value_that_is_not_whole_is_never_rounded_into_a_booking() {
     line.baseline.spoil("100.5", &mut line.seen);
     line.baseline.spoil("101.5", &mut line.seen);
     line.is_taken_over().reads(&[110, 112]);
-    assert_eq!((line.booked(), line.kinds()), (2, vec!["not-a-count"]));
+    assert_eq!((line.booked(), line.kinds()), (2, vec!["not-a-count", "rebaseline"]));
+    assert_eq!((line.seen.anomalies[1].quantity, line.seen.anomalies[1].needs_decision), (Some(10), true));
+}
+
+#[test]
+fn a_32_bit_floating_point_counter_is_refused_where_it_can_not_count_on() {
+    for (is_single, books) in [(true, 1), (false, 5)] {
+        let mut floor = Floor::new(if is_single { |_| true } else { |_| false });
+        floor.counters.push(Counter::new("M0 good".to_owned(), 0, 1, 0, rules()));
+        floor.bind_counter(0, 0);
+        let real = |value: u32, at| sample(Value::Real(f64::from(value)), 0, at);
+        floor.take(&[real(16_777_214, 1)], 10);
+        floor.accept(10, true);
+        floor.take(&[real(16_777_215, 2), real(16_777_216, 3), real(16_777_219, 4)], 20);
+        let said = floor.tables.send(|statements| format!("{statements:?}"));
+        floor.accept(20, true);
+        assert_eq!(floor.counters[0].committed.map(|b| b.booked), Some(books));
+        assert_eq!(said.contains("32-bit floating-point"), is_single, "{said}");
+    }
+}
+
+#[test]
+fn one_node_counts_for_every_machine_that_names_it() {
+    let mut floor = floor_of(2);
+    floor.bind_counter(0, 1);
+    floor.take(&[of_item(0, 100, 0, 1)], 10);
+    floor.accept(10, true);
+    floor.take(&[of_item(0, 110, 0, 2)], 20);
+    floor.accept(20, true);
+    let booked: Vec<_> = floor.counters.iter().map(|c| c.committed.map(|b| b.booked)).collect();
+    assert_eq!(booked, [Some(10), Some(10)]);
+}
+
+#[test]
+fn a_first_batch_whose_clock_was_set_back_is_counted() {
+    let mut floor = floor_of(1);
+    floor.take(&[of_item(0, 100, 0, 5_000)], 10);
+    floor.accept(10, true);
+    let committed = floor.counters[0].committed;
+    let mut next = floor_of(1);
+    (next.counters[0].committed, next.counters[0].working) = (committed, committed);
+    next.take(&[of_item(0, 107, 0, 2_000)], 20);
+    next.accept(20, true);
+    assert_eq!(next.counters[0].committed.map(|b| b.booked), Some(7));
 }
 
 #[test]
@@ -422,10 +368,10 @@ fn a_tick_writes_what_people_read_only_when_it_has_changed() {
     floor.take(&[of_item(0, 100, 0, 5)], 20);
     assert!(floor.tables.is_empty());
     floor.accept(20, true);
-    floor.tick(30, 0, &[]);
+    floor.tick(30, &[]);
     assert_eq!((floor.tables.baselines.len(), floor.tables.bookings.len()), (1, 0));
     floor.accept(30, false);
-    floor.tick(40, 0, &[]);
+    floor.tick(40, &[]);
     assert!(floor.tables.is_empty());
 }
 
@@ -435,13 +381,13 @@ fn a_decision_is_booked_and_marked_applied_in_one_transaction() {
     floor.take(&[of_item(0, 100, 0, 1)], 10);
     floor.accept(10, true);
     let decision = Decision { id: 7, machine: 1, counter: 0, sequence: 1, accepted: Some(40) };
-    floor.tick(20, 0, &[decision]);
+    floor.tick(20, &[decision]);
     assert_eq!(floor.tables.bookings.len(), 1);
     let sent = floor.tables.send(|s| s.iter().map(|s| s.sql.clone()).collect::<Vec<_>>());
     assert!(sent.iter().any(|s| s.contains("applied_at = $2")), "{sent:?}");
     floor.revert();
     assert_eq!(floor.counters[0].committed.map(|b| b.booked), Some(0), "what fails to commit is decided again");
-    floor.tick(30, 0, &[decision]);
+    floor.tick(30, &[decision]);
     floor.accept(30, false);
     assert_eq!(floor.counters[0].committed.map(|b| (b.booked, b.value)), Some((40, 100)));
 }
