@@ -10,7 +10,7 @@ use super::{Sample, Value};
 const LONGEST_OTHER: usize = 4096;
 
 /// The OPC UA built-in type of a value. [`Value`] does not tell a Float from a Double.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DataType {
     scalar: VariantScalarTypeId,
     is_array: bool,
