@@ -43,7 +43,7 @@ enum Task {
         #[arg(default_value_t = 30)]
         rounds: u32,
     },
-    /// Build the guests and the host optimised; the last line is the binary's path
+    /// Build the guests and the host as a plant gets it, optimised and stripped; the last line is the binary's path
     Build,
     /// Build the guests for WebAssembly into guests/
     Guests,
@@ -66,8 +66,8 @@ fn main() -> anyhow::Result<()> {
         Task::Figures { rounds } => test::figures(rounds),
         Task::Build => {
             guests::build_all()?;
-            command::run(command::cargo()?.args(["build", "--release", "--package", "host"]))?;
-            println!("{}", layout::target()?.join("release/host").display());
+            command::run(command::cargo()?.args(["build", "--profile", "shipped", "--package", "host"]))?;
+            println!("{}", layout::target()?.join("shipped/host").display());
             Ok(())
         }
         Task::Guests => guests::build_all().map(|_| ()),
