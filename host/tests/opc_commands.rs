@@ -1,8 +1,10 @@
 //! `host opc browse` and `host init` against an OPC UA server that is not our own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::path::Path;
+
 use harness::asyncua::{Asyncua, Setup};
-use host::cli::arguments::Init;
+use host::cli::arguments::{Init, Login};
 use host::cli::{init, opc};
 use host::config::Config;
 use serde_json::json;
@@ -30,7 +32,8 @@ fn bottling() -> Asyncua {
 }
 
 fn arguments(from: String, directory: &TempDir) -> Init {
-    Init { from, output: directory.path().join("plant.toml"), yes: true, force: false }
+    let (output, login) = (directory.path().join("plant.toml"), Login::default());
+    Init { from, login, output, yes: true, force: false }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,7 +62,8 @@ async fn init_writes_a_plant_that_passes_the_check_and_overwrites_nothing_unaske
         ]
     );
     assert!(
-        text.contains("# state = { node = \"nsu=urn:plant:test;s=FILL01.State\""),
+        text.contains("# The state is 4 now.")
+            && text.contains("# state = { node = \"nsu=urn:plant:test;s=FILL01.State\""),
         "an unknown state is left to a person:\n{text}"
     );
     assert_eq!(
@@ -77,7 +81,7 @@ async fn init_writes_a_plant_that_passes_the_check_and_overwrites_nothing_unaske
 #[tokio::test(flavor = "multi_thread")]
 async fn browsing_finds_nodes_by_id_and_by_path_with_type_and_value() {
     let server = bottling();
-    let config = opc::address(&server.url()).unwrap();
+    let config = opc::address(&server.url(), &Login::default(), Path::new(".")).unwrap();
     for start in ["nsu=urn:plant:test;s=FILL01", "/line-1/FILL01"] {
         let tree = opc::look(&config, Some(start), 1).await.unwrap();
         let found: Vec<_> = tree

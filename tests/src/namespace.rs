@@ -19,21 +19,21 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one; `None` where this user may not.
+    /// Makes one; where this machine or user can not, inside, why.
     ///
     /// # Errors
     /// When it was begun and not finished.
-    pub fn new() -> anyhow::Result<Option<Self>> {
+    pub fn new() -> anyhow::Result<Result<Self, String>> {
         let (id, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let (name, cable) = (format!("plant-{id}-{number}"), format!("pl{id}x{number}"));
         // Of the range for tests of networks, which no real one uses; by the process, since several tests run at once.
         let network = format!("198.{}.{}.{}", 18 + (id >> 14) % 2, (id >> 6) % 256, (id % 64) * 4);
-        if ip(&["netns", "add", &name]).is_err() {
-            return Ok(None);
+        if let Err(refused) = ip(&["netns", "add", &name]) {
+            return Ok(Err(format!("no network namespace can be made: {refused:#}")));
         }
         let namespace = Self { name, cable, network };
         namespace.plug_in()?;
-        Ok(Some(namespace))
+        Ok(Ok(namespace))
     }
 
     fn plug_in(&self) -> anyhow::Result<()> {

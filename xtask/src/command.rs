@@ -45,15 +45,14 @@ pub fn cargo() -> anyhow::Result<Command> {
     Ok(cargo)
 }
 
-/// The Debian packages that hold `programs`; installed when one of the programs is missing and we may.
-pub fn apt_install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
-    let by_hand = format!("sudo apt-get install {}", packages.join(" "));
-    if !rustix::process::geteuid().is_root() || !Path::new("/usr/bin/apt-get").exists() {
-        bail!(
-            "{missing} is missing, and only root may install it here: run `{by_hand}` (or your system's own way), then again"
-        );
-    }
-    println!("installing {} ({missing} is missing)", packages.join(", "));
+/// Whether packages can be installed here by this user.
+pub fn may_install() -> bool {
+    rustix::process::geteuid().is_root() && Path::new("/usr/bin/apt-get").exists()
+}
+
+/// Installs Debian packages.
+pub fn apt_install(packages: &[&str]) -> anyhow::Result<()> {
+    println!("installing {}", packages.join(", "));
     run(Command::new("apt-get").args(["-q", "update"]))?;
     let mut install = Command::new("apt-get");
     install.env("DEBIAN_FRONTEND", "noninteractive").args(["-q", "-y", "install", "--no-install-recommends"]);

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tempfile::TempDir;
@@ -17,16 +18,31 @@ use tempfile::TempDir;
 use crate::{command, guests, layout, test};
 
 /// Where the example's plant.toml looks for the line.
-const LINE: &str = "127.0.0.1:4840";
-const CONTROL: &str = "127.0.0.1:4880";
+const LINE: &str = "opc.tcp://127.0.0.1:4840/";
+
+/// Where the demo listens, on 127.0.0.1.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Ports {
+    /// Where the node's page and API listen
+    #[arg(long, default_value_t = 8080)]
+    api_port: u16,
+    /// Where the simulated line's OPC UA server listens
+    #[arg(long, default_value_t = 4840)]
+    opc_port: u16,
+    /// Where the simulated line takes faults and tells the truth
+    #[arg(long, default_value_t = 4880)]
+    control_port: u16,
+}
 
 /// Builds, starts both, says where to look, and ends both on Ctrl-C.
-pub fn demo(api_port: u16) -> anyhow::Result<()> {
-    let page = format!("127.0.0.1:{api_port}");
-    for (address, what) in [(LINE, "the simulated line"), (CONTROL, "its control address"), (page.as_str(), "the page")]
-    {
-        if TcpListener::bind(address).is_err() {
-            bail!("{address} is in use, and {what} needs it: end what listens there (the page has `--api-port N`)");
+pub fn demo(ports: Ports) -> anyhow::Result<()> {
+    for (port, what, option) in [
+        (ports.opc_port, "the simulated line", "--opc-port"),
+        (ports.control_port, "its control address", "--control-port"),
+        (ports.api_port, "the page", "--api-port"),
+    ] {
+        if TcpListener::bind(("127.0.0.1", port)).is_err() {
+            bail!("127.0.0.1:{port} is in use, and {what} needs it: end what listens there, or pass `{option} N`");
         }
     }
     println!("building the guests and the host (the first time takes some minutes)");
@@ -34,33 +50,21 @@ pub fn demo(api_port: u16) -> anyhow::Result<()> {
     command::run(command::cargo()?.args(["build", "--quiet"]).args(test::PACKAGES))?;
 
     let plant = TempDir::with_prefix("plant-demo-")?;
-    let example = layout::root()?.join("examples/bottling/plant.toml");
-    fs::copy(&example, plant.path().join("plant.toml"))
-        .with_context(|| format!("cannot copy {}", example.display()))?;
+    write_plant(plant.path(), ports)?;
     let host = layout::target()?.join("debug/host");
-    let mut line = start(&host, plant.path(), "line", &["simulate", "--speed", "20"])?;
-    let port = api_port.to_string();
-    let mut node = match start(
-        &host,
-        plant.path(),
-        "node",
-        &["run", "--config", "plant.toml", "--node", "a", "--api-port", &port],
-    ) {
+    let [line, control, api] = [
+        format!("opc.tcp://127.0.0.1:{}", ports.opc_port),
+        format!("127.0.0.1:{}", ports.control_port),
+        ports.api_port.to_string(),
+    ];
+    let simulate = ["simulate", "--speed", "20", "--listen", &line, "--control", &control];
+    let mut line = start(&host, plant.path(), "line", &simulate)?;
+    let run = ["run", "--config", "plant.toml", "--node", "a", "--api-port", &api];
+    let mut node = match start(&host, plant.path(), "node", &run) {
         Ok(node) => node,
         Err(error) => return end(&mut line).and(Err(error)),
     };
-    println!(
-        "\n  A bottling line of six machines is running (simulated, OPC UA on opc.tcp://{LINE}),\n  \
-         and node `a` counts it into a SQLite file.\n\n  \
-         Look     http://{page}\n  \
-         Ask      {host} status --url http://{page}\n  \
-         Disturb  curl -X POST http://{CONTROL}/fault -d '{{\"machine\":\"FILL01\",\"counter\":\"good\",\"kind\":\"glitch\",\"for_ms\":2000}}'\n  \
-         Truth    curl http://{CONTROL}/truth\n  \
-         Logs     {directory}/node.log, {directory}/line.log\n\n  \
-         Stop     Ctrl-C: ends both and removes {directory}\n",
-        host = host.display(),
-        directory = plant.path().display(),
-    );
+    say(&host, plant.path(), ports);
     let outcome =
         until_stopped(&mut [("the line", &mut line, "line.log"), ("the node", &mut node, "node.log")], plant.path());
     end(&mut node)?;
@@ -68,13 +72,40 @@ pub fn demo(api_port: u16) -> anyhow::Result<()> {
     outcome
 }
 
-/// Starts `host` with its log in the plant's directory; a process group of its own, so that Ctrl-C reaches only us and we end things in order.
+/// The example, with the line where it listens here.
+fn write_plant(plant: &Path, ports: Ports) -> anyhow::Result<()> {
+    let example = layout::root()?.join("examples/bottling/plant.toml");
+    let text = fs::read_to_string(&example).with_context(|| format!("cannot read {}", example.display()))?;
+    let here = text.replace(LINE, &format!("opc.tcp://127.0.0.1:{}/", ports.opc_port));
+    Ok(fs::write(plant.join("plant.toml"), here)?)
+}
+
+fn say(host: &Path, plant: &Path, ports: Ports) {
+    let Ports { api_port, opc_port, control_port } = ports;
+    println!(
+        "\n  A bottling line of six machines is running (simulated, OPC UA on opc.tcp://127.0.0.1:{opc_port}),\n  \
+         and node `a` counts it into a SQLite file.\n\n  \
+         Look     http://127.0.0.1:{api_port}\n  \
+         Ask      {host} status --url http://127.0.0.1:{api_port}\n  \
+         Disturb  curl -X POST http://127.0.0.1:{control_port}/fault -d '{{\"machine\":\"FILL01\",\"counter\":\"good\",\"kind\":\"glitch\",\"for_ms\":2000}}'\n  \
+         Truth    curl http://127.0.0.1:{control_port}/truth\n  \
+         Logs     {directory}/node.log, {directory}/line.log\n\n  \
+         Stop     Ctrl-C: ends both and removes {directory}\n",
+        host = host.display(),
+        directory = plant.display(),
+    );
+}
+
+/// Starts `host` with its log and all that it keeps in the plant's directory; a process group of its own, so that Ctrl-C
+/// reaches only us and we end things in order.
 fn start(host: &Path, plant: &Path, log: &str, arguments: &[&str]) -> anyhow::Result<Child> {
     use std::os::unix::process::CommandExt;
     let log = fs::File::create(plant.join(format!("{log}.log")))?;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--"]).arg(host).args(arguments);
     command.current_dir(plant).stdout(log.try_clone()?).stderr(log).process_group(0);
+    // Nothing is to stay behind in the user's own directories; compiling the modules anew takes less than a second.
+    command.env("HOST_CACHE", plant.join("cache")).env("HOST_STATE", plant.join("state"));
     command.spawn().with_context(|| format!("cannot start {}", host.display()))
 }
 

@@ -5,6 +5,7 @@ mod demo;
 mod guests;
 mod layout;
 mod mutants;
+mod skipped;
 mod test;
 mod toolchain;
 mod tools;
@@ -22,17 +23,15 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Start the simulated bottling line and a node that counts it; Ctrl-C ends both
-    Demo {
-        /// Where the node's page and API listen
-        #[arg(long, default_value_t = 8080)]
-        api_port: u16,
-    },
+    Demo(demo::Ports),
     /// Set up what the tests need, then run them all
     Test {
         /// What is handed to `cargo nextest run`, for example a part of a test's name
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// What continuous integration runs: lint, then all tests, then those that a plain `cargo test` runs
+    Ci,
     /// Break each rule of the leases in turn: the tests have to notice (about ten minutes)
     Mutants {
         /// Only the rules with this in their name
@@ -44,7 +43,7 @@ enum Task {
         #[arg(default_value_t = 30)]
         rounds: u32,
     },
-    /// Build the guests and the host optimised; the last line is the binary's path
+    /// Build the guests and the host as a plant gets it, optimised and stripped; the last line is the binary's path
     Build,
     /// Build the guests for WebAssembly into guests/
     Guests,
@@ -60,14 +59,15 @@ enum Task {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
-        Task::Demo { api_port } => demo::demo(api_port),
+        Task::Demo(ports) => demo::demo(ports),
         Task::Test { arguments } => test::test(&arguments),
+        Task::Ci => test::ci(),
         Task::Mutants { only } => mutants::mutants(only.as_deref()),
         Task::Figures { rounds } => test::figures(rounds),
         Task::Build => {
             guests::build_all()?;
-            command::run(command::cargo()?.args(["build", "--release", "--package", "host"]))?;
-            println!("{}", layout::target()?.join("release/host").display());
+            command::run(command::cargo()?.args(["build", "--profile", "shipped", "--package", "host"]))?;
+            println!("{}", layout::target()?.join("shipped/host").display());
             Ok(())
         }
         Task::Guests => guests::build_all().map(|_| ()),

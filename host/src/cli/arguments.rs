@@ -2,12 +2,20 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+
+use crate::config::Security;
 
 /// What is logged unless told otherwise. The OPC UA library calls errors what is none (a client without a certificate, where none is
 /// wanted), and the NATS library a server that is away; what matters of either is logged by our own sessions.
 const DEFAULT_LOG: &str =
     "info,async_nats=off,opcua_client=off,opcua_core=off,opcua_crypto=off,opcua_server=off,sqlx=error";
+
+const INIT_EXAMPLES: &str = "\
+Examples:
+  host init --from opc.tcp://192.0.2.10:4840 --output plant.toml
+  host init --from opc.tcp://192.0.2.10:4840 --security basic256sha256 --user reader --password-env LINE_PASSWORD";
 
 /// Runs a plant's roles on one node at a time, and proves it.
 #[derive(Debug, Parser)]
@@ -62,7 +70,7 @@ pub enum Command {
     #[command(subcommand)]
     Opc(Opc),
     /// Write a first plant.toml from what an OPC UA server offers
-    #[command(after_help = "Example:\n  host init --from opc.tcp://192.0.2.10:4840 --output plant.toml")]
+    #[command(after_help = INIT_EXAMPLES)]
     Init(Init),
     /// Compile a module into the cache; the host calls this itself
     #[command(hide = true)]
@@ -299,6 +307,35 @@ pub struct Server {
     /// The plant's configuration, for its connections
     #[command(flatten)]
     pub config: ConfigFile,
+    /// How to get in, where the server is an address.
+    #[command(flatten)]
+    pub login: Login,
+}
+
+/// How to get into a server that stands in no configuration; what its `[opc.NAME]` would have under the same names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct Login {
+    /// How the connection is secured; by default not at all
+    #[arg(long, value_name = "POLICY", value_parser = security())]
+    pub security: Option<Security>,
+    /// The user's name, where the server wants one
+    #[arg(long, value_name = "NAME", requires = "password_env")]
+    pub user: Option<String>,
+    /// The environment variable that holds the user's password
+    #[arg(long, value_name = "VARIABLE", requires = "user")]
+    pub password_env: Option<String>,
+    /// This client's own certificate (DER), its key beside it as .pem; by default one that is made in `pki/own` beside the
+    /// configuration
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+}
+
+fn security() -> impl TypedValueParser<Value = Security> {
+    let words = PossibleValuesParser::new(Security::WORDS.map(|(word, _)| word));
+    words.try_map(|word| {
+        let known = Security::WORDS.into_iter().find(|(known, _)| *known == word);
+        known.map(|(_, security)| security).ok_or("it is none of them")
+    })
 }
 
 /// `host opc …`.
@@ -345,6 +382,9 @@ pub struct Init {
     /// The server's address
     #[arg(long, value_name = "URL")]
     pub from: String,
+    /// How to get in.
+    #[command(flatten)]
+    pub login: Login,
     /// The file to write
     #[arg(long, default_value = "plant.toml", value_name = "FILE")]
     pub output: PathBuf,

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use opcua::types::{NodeId, StatusCode};
 
-use super::arguments::{Opc, Server};
+use super::arguments::{Login, Opc, Server};
 use crate::config::{Config, OpcConnection, Security};
 use crate::opc::browse::{self, Found, Tree};
 use crate::opc::connect::{self, Open};
@@ -35,15 +35,21 @@ pub async fn run(command: Opc) -> anyhow::Result<()> {
     }
 }
 
-/// The connection that is meant: one of the configuration's, or an address alone, without encryption or user.
+/// The connection that is meant: one of the configuration's, or an address with what there is to get in.
 ///
 /// # Errors
 /// When it is neither, or the configuration cannot be read.
 pub fn connection(server: &Server) -> anyhow::Result<OpcConnection> {
-    if server.server.contains("://") {
-        return address(&server.server);
-    }
     let file = server.config.config.display();
+    if server.server.contains("://") {
+        return address(&server.server, &server.login, beside(&server.config.config));
+    }
+    if server.login != Login::default() {
+        bail!(
+            "--security, --user, --password-env and --certificate belong to an address: the connection {:?} has its own in {file}",
+            server.server
+        );
+    }
     let config = Config::load(&server.config.config).map_err(|_| {
         anyhow!(
             "{file} is missing or has mistakes (`host check` names them): it is needed for the connection {:?}",
@@ -60,26 +66,42 @@ pub fn connection(server: &Server) -> anyhow::Result<OpcConnection> {
     })
 }
 
-/// A connection to an address, without encryption or user.
+/// The directory that a configuration's relative paths begin in.
+pub(super) fn beside(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A connection to an address, with the certificates that a plant in `directory` has: who is trusted now is trusted when it runs.
 ///
 /// # Errors
-/// When it is no `opc.tcp://` address.
-pub fn address(url: &str) -> anyhow::Result<OpcConnection> {
+/// When it is no `opc.tcp://` address, or the variable with the password is not set.
+pub fn address(url: &str, login: &Login, directory: &Path) -> anyhow::Result<OpcConnection> {
     let rest = url.strip_prefix("opc.tcp://").unwrap_or_default();
     if rest.is_empty() || rest.starts_with(['/', ':']) || !opcua::core::comms::url::is_opc_ua_binary_url(url) {
         bail!("{url:?} is no address of an OPC UA server: write opc.tcp://host:port, such as opc.tcp://127.0.0.1:4840");
     }
     Ok(OpcConnection {
         endpoint: url.to_owned(),
-        security: Security::None,
+        security: login.security.unwrap_or(Security::None),
         publish: Duration::from_millis(200),
         sampling: Duration::from_millis(100),
         silence: Duration::from_secs(6),
         writer: None,
-        user: None,
-        pki: PathBuf::from("pki"),
-        certificate: None,
+        user: user(login)?,
+        pki: directory.join("pki"),
+        certificate: login.certificate.as_ref().map(|file| directory.join(file)),
     })
+}
+
+fn user(login: &Login) -> anyhow::Result<Option<(String, String)>> {
+    let (Some(user), Some(variable)) = (&login.user, &login.password_env) else { return Ok(None) };
+    let password = std::env::var(variable).ok().filter(|password| !password.is_empty());
+    let password = password.with_context(|| {
+        format!(
+            "--password-env names {variable}, and that environment variable is not set: set it to {user}'s password"
+        )
+    })?;
+    Ok(Some((user.clone(), password)))
 }
 
 /// Browses from a node (its id, or a path like `/Plant/Line1`), by default the Objects folder.
@@ -138,35 +160,52 @@ fn line(found: &Found) -> String {
     }
 }
 
-struct Asked {
+/// Nodes of one server, by their numbers.
+pub(super) struct Asked {
     queue: Arc<EventQueue>,
     connections: Connections,
     items: Vec<u32>,
     names: BTreeMap<u32, String>,
 }
 
+impl Asked {
+    /// Numbers the nodes; nothing is opened yet.
+    pub(super) async fn of(name: &str, config: OpcConnection, nodes: Vec<String>) -> anyhow::Result<Self> {
+        connect::prepare(&config).await?;
+        let queue = Arc::new(EventQueue::default());
+        let configs = BTreeMap::from([(name.to_owned(), config)]);
+        let connections = Connections::new(&configs, &queue, tokio::runtime::Handle::current());
+        let items = connections.resolve(name, nodes.clone())?.into_iter().collect::<Result<Vec<u32>, _>>()?;
+        let names = items.iter().copied().zip(nodes).collect();
+        Ok(Self { queue, connections, items, names })
+    }
+
+    /// Their values now, in the order of the nodes.
+    pub(super) async fn read(&self) -> anyhow::Result<Vec<Sample>> {
+        match self.connections.read(&self.items).await {
+            Err(crate::opc::OpcError::Disconnected) => {
+                let reason = self.connections.status().into_iter().next().map(|s| s.reason).unwrap_or_default();
+                bail!("{reason}")
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Says goodbye.
+    pub(super) async fn close(&self) {
+        self.connections.close().await;
+    }
+}
+
 async fn ask(server: &Server, nodes: Vec<String>) -> anyhow::Result<Asked> {
-    let config = connection(server)?;
-    connect::prepare(&config).await?;
-    let queue = Arc::new(EventQueue::default());
-    let name = server.server.as_str();
-    let configs = BTreeMap::from([(name.to_owned(), config)]);
-    let connections = Connections::new(&configs, &queue, tokio::runtime::Handle::current());
-    let items = connections.resolve(name, nodes.clone())?.into_iter().collect::<Result<Vec<u32>, _>>()?;
-    let names = items.iter().copied().zip(nodes).collect();
-    Ok(Asked { queue, connections, items, names })
+    Asked::of(&server.server, connection(server)?, nodes).await
 }
 
 async fn read(server: &Server, nodes: Vec<String>) -> anyhow::Result<()> {
     let asked = ask(server, nodes).await?;
-    let read = asked.connections.read(&asked.items).await;
-    let reason = asked.connections.status().into_iter().next().map(|s| s.reason).unwrap_or_default();
-    asked.connections.close().await;
-    let samples = match read {
-        Err(crate::opc::OpcError::Disconnected) => bail!("{reason}"),
-        other => other?,
-    };
-    for sample in samples {
+    let read = asked.read().await;
+    asked.close().await;
+    for sample in read? {
         println!("{}", told(&sample, &asked.names));
     }
     Ok(())
@@ -188,7 +227,7 @@ async fn watch(server: &Server, nodes: Vec<String>) -> anyhow::Result<()> {
             Batch::Connection(change) => println!("disconnected, and trying on: {}", change.reason),
         }
     }
-    asked.connections.close().await;
+    asked.close().await;
     Ok(())
 }
 
@@ -240,9 +279,17 @@ mod tests {
     #[test]
     fn what_is_no_address_is_refused_with_an_example() {
         for url in ["http://plc:4840", "opc.tcp://", "opc.tcp://:4840", "opc.tcp:///x", "://"] {
-            let error = address(url).map(|_| ()).unwrap_err().to_string();
+            let error = address(url, &Login::default(), Path::new(".")).map(|_| ()).unwrap_err().to_string();
             assert!(error.contains("write opc.tcp://host:port"), "{url}: {error}");
         }
-        assert!(address("opc.tcp://plc.example:4840/plant").is_ok());
+        assert!(address("opc.tcp://plc.example:4840/plant", &Login::default(), Path::new(".")).is_ok());
+    }
+
+    #[test]
+    fn a_password_that_is_not_in_the_environment_is_asked_for_by_the_variables_name() {
+        let (user, password_env) = (Some("reader".to_owned()), Some("NO_SUCH_VARIABLE".to_owned()));
+        let login = Login { user, password_env, ..Login::default() };
+        let error = address("opc.tcp://plc:4840", &login, Path::new(".")).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("NO_SUCH_VARIABLE") && error.contains("set it to reader's password"), "{error}");
     }
 }

@@ -98,7 +98,7 @@ fn settings(arguments: Run) -> Result<Settings, String> {
     let path = &arguments.config.config;
     let mut config = Config::load(path).map_err(|errors| errors.to_string())?;
     for warning in &config.warnings {
-        tracing::warn!("{}: {warning}", path.display());
+        tracing::warn!("{warning}");
     }
     if let Some(port) = arguments.api_port {
         config.serve.api_port = port;

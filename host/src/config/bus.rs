@@ -21,7 +21,7 @@ pub(super) fn buses(root: &Section<'_>, directory: &Path) -> BTreeMap<String, Bu
 pub(super) fn unused(root: &Section<'_>, redundancy: Option<&Redundancy>, alerts: &Alerts) {
     let keeps_leases = redundancy.is_some_and(|redundancy| matches!(redundancy.leases, Leases::Nats { .. }));
     if root.has("bus") && !keeps_leases && alerts.bus.is_none() {
-        root.doubtful("bus", "is read and has no effect in this version");
+        root.doubtful("bus", "is read and has no effect in this version: neither leases nor alerts name it");
     }
 }
 

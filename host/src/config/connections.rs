@@ -9,12 +9,6 @@ use crate::identity::RoleName;
 use super::raw::Section;
 use super::{OpcConnection, Role, Security, suggest};
 
-const SECURITY: [(&str, Security); 3] = [
-    ("none", Security::None),
-    ("basic256sha256", Security::Basic256Sha256),
-    ("aes256-sha256-rsapss", Security::Aes256Sha256RsaPss),
-];
-
 pub(super) fn opc(
     root: &Section<'_>,
     directory: &Path,
@@ -26,7 +20,7 @@ pub(super) fn opc(
 
 fn connection(section: Section<'_>, directory: &Path, roles: &BTreeMap<RoleName, Role>) -> Option<OpcConnection> {
     let endpoint = endpoint(&section);
-    let security = section.choice("security", &SECURITY).unwrap_or(Security::None);
+    let security = section.choice("security", &Security::WORDS).unwrap_or(Security::None);
     let publish = section.duration("publish").unwrap_or(Duration::from_millis(200));
     let sampling = section.duration("sampling").unwrap_or(Duration::from_millis(100));
     let silence = section.duration("silence").unwrap_or(Duration::from_secs(6));

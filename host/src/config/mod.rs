@@ -242,6 +242,21 @@ pub enum Security {
     Aes256Sha256RsaPss,
 }
 
+impl Security {
+    /// Each, under the word that people write for it.
+    pub const WORDS: [(&'static str, Self); 3] = [
+        ("none", Self::None),
+        ("basic256sha256", Self::Basic256Sha256),
+        ("aes256-sha256-rsapss", Self::Aes256Sha256RsaPss),
+    ];
+
+    /// What people write for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS.into_iter().find(|(_, security)| *security == self).map_or("", |(word, _)| word)
+    }
+}
+
 /// `[opc.NAME]`: one OPC UA server.
 #[derive(Clone)]
 pub struct OpcConnection {

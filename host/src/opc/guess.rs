@@ -26,6 +26,14 @@ pub struct Machine {
     pub tags: Vec<(String, String)>,
 }
 
+impl Machine {
+    /// Whether it has more than tags.
+    #[must_use]
+    pub fn is_machine(&self) -> bool {
+        self.good.is_some() || self.scrap.is_some() || self.state.is_some()
+    }
+}
+
 /// A state's node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
@@ -103,7 +111,7 @@ fn machine(
     machine.state = state.map(|(kind, found)| State {
         node: found.node.to_string(),
         packml: kind == Kind::PackmlState,
-        now: found.variable.as_ref().map(|v| format!("{:?}", v.now.value)).unwrap_or_default(),
+        now: found.variable.as_ref().map(|variable| number(&variable.now.value)).unwrap_or_default(),
     });
     let used: Vec<_> = [good, scrap, state].into_iter().flatten().map(|(_, found)| &found.node).collect();
     let mut names = BTreeSet::new();
@@ -113,6 +121,14 @@ fn machine(
         machine.tags.push((name, found.node.to_string()));
     }
     machine
+}
+
+fn number(value: &Value) -> String {
+    match value {
+        Value::Int(number) => number.to_string(),
+        Value::Uint(number) => number.to_string(),
+        _ => "not readable".to_owned(),
+    }
 }
 
 fn kind(name: &str, variable: &Variable) -> Option<Kind> {
