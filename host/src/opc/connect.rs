@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 
+use super::limits::Limits;
 use super::node::UA;
 use super::pki;
 use crate::config::{OpcConnection, Security};
@@ -65,6 +66,8 @@ pub struct Open {
     pub session: Arc<Session>,
     /// The server's namespace URIs, by index, as they were when the session opened.
     pub namespaces: Arc<Vec<String>>,
+    /// How much one request may ask of the server.
+    pub limits: Arc<Limits>,
     /// How the connection is secured, for people.
     pub how: String,
     signs: mpsc::UnboundedReceiver<Sign>,
@@ -231,14 +234,16 @@ async fn dial(client: Client, config: &OpcConnection) -> Result<Open, Refusal> {
         connected = session.wait_for_connection() => if connected { Ok(()) } else { Err(StatusCode::BadConnectionClosed) },
     };
     connected.map_err(|status| explain(&Error::new(status, "connecting"), config))?;
-    let mut open = Open { session, namespaces: Arc::default(), how, signs, driver, _abort: abort };
-    match namespaces(&open.session).await {
+    let (namespaces, limits) = (Arc::default(), Arc::default());
+    let mut open = Open { session, namespaces, limits, how, signs, driver, _abort: abort };
+    match self::namespaces(&open.session).await {
         Ok(namespaces) => open.namespaces = Arc::new(namespaces),
         Err(e) => {
             open.close().await;
             return Err(explain(&e, config));
         }
     }
+    open.limits = Arc::new(Limits::of(&open.session).await);
     Ok(open)
 }
 

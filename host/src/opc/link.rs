@@ -10,6 +10,7 @@ use opcua::types::StatusCode;
 use tokio::sync::{Notify, watch};
 
 use super::connections::ConnectionStatus;
+use super::limits::Limits;
 use super::node::Node;
 use super::queue::EventQueue;
 use super::{ConnectionChange, Monitoring, OpcError, Sample};
@@ -29,6 +30,8 @@ pub(super) struct Link {
     wanted: Mutex<BTreeMap<u32, Wanted>>,
     /// Items whose newest status is Bad, with that status.
     bad: Mutex<BTreeMap<u32, u32>>,
+    /// Items that the server does not monitor, with its reason.
+    unmonitored: Mutex<BTreeMap<u32, StatusCode>>,
     /// Items that were read, and of which no notification has come yet.
     read: Mutex<BTreeMap<u32, Sample>>,
     state: watch::Sender<LinkState>,
@@ -48,7 +51,24 @@ pub(super) struct Wanted {
 #[derive(Clone)]
 pub(super) struct Live {
     pub(super) session: Arc<Session>,
-    pub(super) namespaces: Arc<Vec<String>>,
+    pub(super) limits: Arc<Limits>,
+    /// By index, shared by all who use the session: they may grow while it lives.
+    namespaces: Arc<Mutex<Arc<Vec<String>>>>,
+}
+
+impl Live {
+    pub(super) fn new(session: Arc<Session>, namespaces: Arc<Vec<String>>, limits: Arc<Limits>) -> Self {
+        Self { session, limits, namespaces: Arc::new(Mutex::new(namespaces)) }
+    }
+
+    /// The server's namespace URIs, by index.
+    pub(super) fn namespaces(&self) -> Arc<Vec<String>> {
+        lock(&self.namespaces).clone()
+    }
+
+    pub(super) fn set_namespaces(&self, read: Vec<String>) {
+        *lock(&self.namespaces) = Arc::new(read);
+    }
 }
 
 enum LinkState {
@@ -79,6 +99,7 @@ impl Link {
             changed: Notify::new(),
             wanted: Mutex::default(),
             bad: Mutex::default(),
+            unmonitored: Mutex::default(),
             read: Mutex::default(),
             state: watch::Sender::new(LinkState::Connecting),
             told: Mutex::default(),
@@ -109,6 +130,22 @@ impl Link {
 
     pub(super) fn wanted(&self) -> BTreeMap<u32, Wanted> {
         lock(&self.wanted).clone()
+    }
+
+    /// The nodes of items that are wanted.
+    pub(super) fn nodes(&self, items: &[u32]) -> Vec<(u32, Node)> {
+        let wanted = lock(&self.wanted);
+        items.iter().filter_map(|item| Some((*item, wanted.get(item)?.node.clone()))).collect()
+    }
+
+    /// The server does not monitor the item; what is read of it does not change that.
+    pub(super) fn not_monitored(&self, item: u32, status: StatusCode) {
+        lock(&self.unmonitored).insert(item, status);
+    }
+
+    /// The item is monitored again, or has no node to monitor.
+    pub(super) fn monitored(&self, item: u32) {
+        lock(&self.unmonitored).remove(&item);
     }
 
     /// The session, once it is known whether there is one.
@@ -171,9 +208,22 @@ impl Link {
         self.state.send_replace(LinkState::Up(live));
     }
 
+    /// What is not monitored, in words for people; `None` when all is.
+    pub(super) fn shortfall(&self) -> Option<String> {
+        let unmonitored = lock(&self.unmonitored);
+        let (count, status) = (unmonitored.len(), *unmonitored.values().next()?);
+        drop(unmonitored);
+        let items = lock(&self.wanted).len();
+        Some(format!(
+            "the server does not monitor {count} of {items} items ({status}): they are read every second instead, and what is shorter is missed"
+        ))
+    }
+
     /// There is no session; said once, with the reason at that time. The status always has the newest reason.
     pub(super) fn down(&self, reason: String) {
         self.state.send_replace(LinkState::Down);
+        // The next session may have room for them.
+        lock(&self.unmonitored).clear();
         let mut told = lock(&self.told);
         if let Some(told) = told.as_mut().filter(|told| !told.connected) {
             told.reason = reason;
@@ -198,15 +248,27 @@ impl Link {
             bad.iter().take(BAD_NAMED).map(|(item, status)| (name(*item), StatusCode::from(*status).to_string()));
         let (named, bad_items) = (named.collect(), bad.len());
         drop(bad);
+        let unmonitored = lock(&self.unmonitored);
+        let not_monitored: Vec<_> =
+            unmonitored.iter().take(BAD_NAMED).map(|(item, status)| (name(*item), status.to_string())).collect();
+        let not_monitored_items = unmonitored.len();
+        drop(unmonitored);
+        let shortfall = self.shortfall();
         let told = lock(&self.told);
+        let mut reason = told.as_ref().map_or_else(|| "not needed yet".to_owned(), |t| t.reason.clone());
+        if let Some(shortfall) = shortfall.filter(|_| told.as_ref().is_some_and(|t| t.connected)) {
+            reason = format!("{reason}; {shortfall}");
+        }
         ConnectionStatus {
             connection: self.name.clone(),
             connected: told.as_ref().is_some_and(|t| t.connected),
             since: told.as_ref().map(|t| t.since),
-            reason: told.as_ref().map_or_else(|| "not needed yet".to_owned(), |t| t.reason.clone()),
+            reason,
             items: lock(&self.wanted).len(),
             bad: named,
             bad_items,
+            not_monitored,
+            not_monitored_items,
             coalesced: losses.coalesced,
             dropped: losses.dropped,
         }

@@ -4,12 +4,13 @@
 //! connection changes of a connection keep their order, and which says how much it coalesced or dropped.
 //!
 //! `connections` is what an instance holds; `link` is one of them; `session` keeps it alive; `connect` opens a session; `subscription` is what one
-//! session monitors; `node` and `value` translate node ids and values; `browse` looks around and `guess` says what may be meant, for people; `queue` is the way out.
+//! session monitors, `limits` how much a server takes at once; `node` and `value` translate node ids and values; `browse` looks around and `guess` says what may be meant, for people; `queue` is the way out.
 
 pub mod browse;
 pub mod connect;
 pub mod connections;
 pub mod guess;
+pub mod limits;
 mod link;
 pub mod node;
 mod pki;

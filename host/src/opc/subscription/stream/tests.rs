@@ -1,4 +1,4 @@
-use opcua::types::{DataValue, MonitoredItemNotification};
+use opcua::types::{DataValue, MonitoredItemNotification, StatusCode};
 
 use super::*;
 use crate::config::{OpcConnection, Security};
