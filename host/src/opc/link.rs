@@ -1,7 +1,8 @@
 //! What one connection's session task and the instance share: what is wanted of it, and how it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +14,7 @@ use super::connections::ConnectionStatus;
 use super::limits::Limits;
 use super::node::Node;
 use super::queue::EventQueue;
-use super::{ConnectionChange, Monitoring, OpcError, Sample};
+use super::{ConnectionChange, Monitoring, OpcError, Sample, Value};
 use crate::clock::wall_nanos;
 use crate::config::OpcConnection;
 
@@ -32,6 +33,8 @@ pub(super) struct Link {
     bad: Mutex<BTreeMap<u32, u32>>,
     /// Items that the server does not monitor, with its reason.
     unmonitored: Mutex<BTreeMap<u32, StatusCode>>,
+    /// What each item was last delivered with.
+    newest: Mutex<HashMap<u32, Newest>>,
     /// Items that were read, and of which no notification has come yet.
     read: Mutex<BTreeMap<u32, Sample>>,
     state: watch::Sender<LinkState>,
@@ -45,6 +48,17 @@ pub(super) struct Link {
 pub(super) struct Wanted {
     pub(super) node: Node,
     pub(super) how: Monitoring,
+}
+
+/// What an item was last delivered with.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Newest {
+    /// Of its value and quality.
+    pub(super) fingerprint: u64,
+    /// How many publishes there have been of it.
+    pub(super) published: u64,
+    /// Reading it costs more than reading a number.
+    pub(super) is_large: bool,
 }
 
 /// A session that works.
@@ -100,6 +114,7 @@ impl Link {
             wanted: Mutex::default(),
             bad: Mutex::default(),
             unmonitored: Mutex::default(),
+            newest: Mutex::default(),
             read: Mutex::default(),
             state: watch::Sender::new(LinkState::Connecting),
             told: Mutex::default(),
@@ -164,6 +179,7 @@ impl Link {
 
     /// Delivers values that were read before their items are monitored, so that nobody waits for the first publish.
     pub(super) fn push_read(&self, samples: Vec<Sample>) {
+        self.remember(&samples, 0);
         lock(&self.read).extend(samples.iter().map(|sample| (sample.item, sample.clone())));
         self.deliver(samples);
     }
@@ -173,6 +189,7 @@ impl Link {
     /// A server begins a monitored item with its present value, which is what was read, or with one that it had kept: one that is
     /// older than what was read goes back in time, which for a counter is a fall. Only an item's first can be either.
     pub(super) fn push(&self, mut samples: Vec<Sample>) {
+        self.remember(&samples, 1);
         let mut read = lock(&self.read);
         if !read.is_empty() {
             samples.retain(|sample| {
@@ -182,6 +199,21 @@ impl Link {
         }
         drop(read);
         self.deliver(samples);
+    }
+
+    fn remember(&self, samples: &[Sample], publishes: u64) {
+        let mut newest = lock(&self.newest);
+        for sample in samples {
+            let known = newest.entry(sample.item).or_default();
+            known.fingerprint = fingerprint(sample);
+            known.published += publishes;
+            known.is_large = is_large(&sample.value);
+        }
+    }
+
+    /// What an item was last delivered with in this session.
+    pub(super) fn newest(&self, item: u32) -> Option<Newest> {
+        lock(&self.newest).get(&item).copied()
     }
 
     fn deliver(&self, samples: Vec<Sample>) {
@@ -224,6 +256,7 @@ impl Link {
         self.state.send_replace(LinkState::Down);
         // The next session may have room for them.
         lock(&self.unmonitored).clear();
+        lock(&self.newest).clear();
         let mut told = lock(&self.told);
         if let Some(told) = told.as_mut().filter(|told| !told.connected) {
             told.reason = reason;
@@ -272,6 +305,39 @@ impl Link {
             coalesced: losses.coalesced,
             dropped: losses.dropped,
         }
+    }
+}
+
+/// Tells values and qualities apart without keeping them. Times and info bits are left out: they differ between a read and a publish.
+pub(super) fn fingerprint(sample: &Sample) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (sample.status >> 30).hash(&mut hasher);
+    std::mem::discriminant(&sample.value).hash(&mut hasher);
+    match &sample.value {
+        Value::Null => {}
+        Value::Boolean(is) => is.hash(&mut hasher),
+        Value::Int(n) | Value::Time(n) => n.hash(&mut hasher),
+        Value::Uint(n) => n.hash(&mut hasher),
+        Value::Real(n) => n.to_bits().hash(&mut hasher),
+        Value::Text(text) => text.hash(&mut hasher),
+        Value::Bytes(bytes) => bytes.hash(&mut hasher),
+        Value::Ints(list) => list.hash(&mut hasher),
+        Value::Uints(list) => list.hash(&mut hasher),
+        Value::Reals(list) => list.iter().for_each(|n| n.to_bits().hash(&mut hasher)),
+        Value::Texts(list) => list.hash(&mut hasher),
+        Value::Other(kind, text) => (kind, text).hash(&mut hasher),
+    }
+    hasher.finish()
+}
+
+/// More than a number or a short text.
+fn is_large(value: &Value) -> bool {
+    const LONG: usize = 1024;
+    match value {
+        Value::Text(text) | Value::Other(_, text) => text.len() > LONG,
+        Value::Bytes(bytes) => bytes.len() > LONG,
+        Value::Ints(_) | Value::Uints(_) | Value::Reals(_) | Value::Texts(_) => true,
+        _ => false,
     }
 }
 

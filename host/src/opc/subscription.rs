@@ -2,11 +2,13 @@
 //!
 //! It promises that nothing is lost in silence: a gap in the sequence numbers is asked for again, and when the server no longer has it
 //! the subscription is made anew, which delivers the present value of every item, in order. An item whose node is not there is reported
-//! as a Bad sample with the server's status, and tried again until it is there. One that the server has and does not monitor is read
+//! as a Bad sample with the server's status, and tried again until it is there, also when it was there before. One that the server has and does not monitor is read
 //! instead, and people are told for as long as that is so.
 //!
-//! `stream` is one subscription's publishes; `create` makes subscriptions and items; `refused` has what is not monitored.
+//! `stream` is one subscription's publishes; `create` makes subscriptions and items; `refused` has what is not monitored;
+//! `check` finds what is not published any more.
 
+mod check;
 mod create;
 mod refused;
 mod stream;
@@ -15,11 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use opcua::types::StatusCode;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
+use self::check::Check;
 use self::refused::Refused;
 use self::stream::{Arrival, Subscription};
 use super::connect::namespaces;
@@ -44,6 +48,7 @@ pub(super) struct Subscriptions {
     sink: mpsc::UnboundedSender<Arrival>,
     open: Vec<Subscription>,
     refused: Refused,
+    check: Check,
     reading: Reading,
     next_key: u64,
     /// Another subscription would be no help: the server has no more room in this session.
@@ -81,6 +86,7 @@ impl Subscriptions {
             sink,
             open: Vec::new(),
             refused: Refused::default(),
+            check: Check::default(),
             reading: Reading::default(),
             next_key: 0,
             no_more_room: false,
@@ -102,7 +108,7 @@ impl Subscriptions {
             tokio::select! {
                 Some(arrival) = self.arrivals.recv() => self.accept(arrival).await,
                 () = link.changed.notified() => self.create_missing().await,
-                read = self.reading.done() => self.refused.polled(read, &link),
+                read = self.reading.done() => self.judge(read).await,
                 _ = ticks.tick() => {
                     let frozen = last_tick.elapsed() > FROZEN + TICK;
                     last_tick = Instant::now();
@@ -115,7 +121,7 @@ impl Subscriptions {
                     if self.refused.is_due(last_tick) {
                         self.create_missing().await;
                     }
-                    self.poll(last_tick);
+                    self.look(last_tick);
                     // What took long just now was waiting for the server, not a freeze.
                     last_tick = Instant::now();
                 }
@@ -123,15 +129,45 @@ impl Subscriptions {
         }
     }
 
-    /// Reads what the server does not monitor.
-    fn poll(&mut self, now: Instant) {
+    /// Reads what the server does not monitor, and some of what it does.
+    fn look(&mut self, now: Instant) {
         if !self.reading.0.is_empty() {
             return;
         }
-        let items = self.refused.to_poll(now);
+        let mut items = self.refused.to_poll(now);
+        items.extend(self.check.to_read(&self.open, &self.link, now));
         if !items.is_empty() {
             self.reading.begin(&self.live, self.link.nodes(&items));
         }
+    }
+
+    async fn judge(&mut self, read: Result<Vec<Sample>, OpcError>) {
+        // A server that does not answer is noticed by its silence.
+        let samples = read.unwrap_or_default();
+        let found = self.check.judge(&samples, &self.open, &self.link, Instant::now());
+        self.refused.polled(samples, &self.link);
+        if !found.missing.is_empty() {
+            self.refused.add(&found.missing, &self.link);
+            self.lose(&found.missing).await;
+        }
+        if !found.silent.is_empty() {
+            let items = found.silent.len();
+            warn!(
+                connection = self.link.name,
+                items, "the server has stopped publishing items: they are monitored anew"
+            );
+            self.release(&found.silent).await;
+            self.create_missing().await;
+        }
+    }
+
+    /// Stops monitoring items whose nodes are gone; they are tried again until they are there.
+    async fn lose(&mut self, items: &[(u32, StatusCode)]) {
+        if let Some((_, status)) = items.first() {
+            warn!(connection = self.link.name, items = items.len(), %status, "nodes are gone; they are looked for again");
+        }
+        let items: Vec<u32> = items.iter().map(|(item, _)| *item).collect();
+        self.release(&items).await;
     }
 
     /// Delivers what arrived before the session ended.
@@ -189,7 +225,12 @@ impl Subscriptions {
         let key = arrival.key;
         let Some(subscription) = self.open.iter_mut().find(|s| s.key == key) else { return };
         if subscription.take(arrival, &self.link).is_break() {
-            self.renew(key).await;
+            return self.renew(key).await;
+        }
+        let gone: Vec<_> = std::mem::take(&mut subscription.gone).into_iter().collect();
+        if !gone.is_empty() {
+            self.refused.lost(&gone);
+            self.lose(&gone).await;
         }
     }
 

@@ -8,6 +8,7 @@
 )]
 
 mod limits;
+mod nodes;
 mod reader;
 
 use std::collections::BTreeMap;

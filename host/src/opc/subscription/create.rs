@@ -6,10 +6,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use opcua::client::Session;
 use opcua::types::{
-    ExtensionObject, MonitoredItemCreateRequest, MonitoringMode, MonitoringParameters, ReadValueId, StatusCode,
-    TimestampsToReturn,
+    ExtensionObject, MonitoredItemCreateRequest, MonitoredItemCreateResult, MonitoringMode, MonitoringParameters,
+    ReadValueId, StatusCode, TimestampsToReturn,
 };
 use tokio::time::timeout;
 use tracing::warn;
@@ -18,7 +17,7 @@ use super::super::connections::read_values;
 use super::super::link::Wanted;
 use super::super::node::Node;
 use super::Subscriptions;
-use super::stream::{Sink, Subscription};
+use super::stream::{Monitored, Sink, Subscription};
 
 /// Values in one publish: more, and some servers' answers are too large for their own limits.
 const NOTIFICATIONS_PER_PUBLISH: u32 = 1000;
@@ -29,8 +28,18 @@ const READ_FIRST_WITHIN: Duration = Duration::from_secs(1);
 /// The most subscriptions with one publishing interval: each costs the server a timer, and this host publish requests.
 const MOST_SUBSCRIPTIONS: usize = 20;
 
+/// A change may take so long to be published by any server.
+const SHORTEST_GRACE: Duration = Duration::from_secs(2);
+
 /// An item and how to monitor it.
 type Request = (u32, MonitoredItemCreateRequest);
+
+/// How often a subscription publishes, as the server has revised it.
+struct Publishing {
+    interval: Duration,
+    /// After so long without news it says that it lives.
+    keep_alive: Duration,
+}
 
 /// What came of asking one subscription to monitor items.
 struct Asked {
@@ -118,7 +127,7 @@ impl Subscriptions {
                             status if status.is_bad() => refused.push((request.0, status)),
                             _ => {
                                 asked.made += 1;
-                                self.created(subscription, request.0, created.result.monitored_item_id);
+                                self.created(subscription, request.0, &created.result);
                             }
                         }
                     }
@@ -143,11 +152,13 @@ impl Subscriptions {
         asked
     }
 
-    fn created(&mut self, subscription: u32, item: u32, id: u32) {
+    fn created(&mut self, subscription: u32, item: u32, made: &MonitoredItemCreateResult) {
         self.refused.monitored(item, &self.link);
-        if let Some(subscription) = self.open.iter_mut().find(|s| s.id == subscription) {
-            subscription.items.insert(item, id);
-        }
+        let publishing = self.publishing(subscription).map_or(Duration::ZERO, |revised| revised.interval);
+        let Some(subscription) = self.open.iter_mut().find(|s| s.id == subscription) else { return };
+        let sampling = Duration::try_from_secs_f64(made.revised_sampling_interval / 1000.0).unwrap_or_default();
+        let grace = publishing.saturating_add(sampling).saturating_mul(3).max(SHORTEST_GRACE);
+        subscription.items.insert(item, Monitored { id: made.monitored_item_id, grace });
     }
 
     /// A request for items failed as a whole. After one that was not answered in time the server may monitor them all the same: they
@@ -157,6 +168,26 @@ impl Subscriptions {
             StatusCode::BadSubscriptionIdInvalid => self.open.retain(|s| s.id != subscription),
             StatusCode::BadTimeout => self.end(subscription).await,
             _ => {}
+        }
+    }
+
+    /// Stops monitoring items, so that they can be monitored anew.
+    pub(super) async fn release(&mut self, items: &[u32]) {
+        let mut ended = Vec::new();
+        for subscription in &mut self.open {
+            let ids: Vec<u32> = items.iter().filter_map(|item| Some(subscription.items.remove(item)?.id)).collect();
+            for chunk in ids.chunks(self.live.limits.create.of(ids.len())) {
+                // A server that has forgotten them has nothing to delete; one that does not answer may still have them.
+                if let Err(e) = self.live.session.delete_monitored_items(subscription.id, chunk).await
+                    && e.status() == StatusCode::BadTimeout
+                {
+                    ended.push(subscription.id);
+                    break;
+                }
+            }
+        }
+        for subscription in ended {
+            self.end(subscription).await;
         }
     }
 
@@ -214,21 +245,25 @@ impl Subscriptions {
         self.next_key += 1;
         let key = self.next_key;
         let sink = Sink { key, out: self.sink.clone(), link: self.link.clone() };
-        let session = &self.live.session;
-        let created =
-            session.create_subscription(interval, lifetime, keep_alive, NOTIFICATIONS_PER_PUBLISH, 0, true, sink).await;
+        let created = self
+            .live
+            .session
+            .create_subscription(interval, lifetime, keep_alive, NOTIFICATIONS_PER_PUBLISH, 0, true, sink)
+            .await;
         let id = created.map_err(|e| e.status())?;
         // The server may have made the intervals longer than was asked for.
-        let silence = silence.max(revised(session, id).unwrap_or_default().saturating_mul(2));
+        let keep_alive = self.publishing(id).map_or(Duration::ZERO, |revised| revised.keep_alive);
+        let silence = silence.max(keep_alive.saturating_mul(2));
         self.open.push(Subscription::new(key, id, publish_ms, silence));
         Ok(id)
     }
-}
 
-fn revised(session: &Session, id: u32) -> Option<Duration> {
-    let state = session.subscription_state().lock();
-    let subscription = state.get(id)?;
-    Some(subscription.publishing_interval().saturating_mul(subscription.max_keep_alive_count()))
+    fn publishing(&self, id: u32) -> Option<Publishing> {
+        let state = self.live.session.subscription_state().lock();
+        let subscription = state.get(id)?;
+        let interval = subscription.publishing_interval();
+        Some(Publishing { interval, keep_alive: interval.saturating_mul(subscription.max_keep_alive_count()) })
+    }
 }
 
 /// How many intervals make up a time.

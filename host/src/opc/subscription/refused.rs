@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use opcua::types::StatusCode;
 
+use super::super::Sample;
 use super::super::connections::bad;
 use super::super::link::Link;
-use super::super::{OpcError, Sample};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// A node that is not there may come at any moment.
@@ -85,6 +85,14 @@ impl Refused {
         link.push(news);
     }
 
+    /// Remembers items whose nodes have gone while they were monitored, of which Bad samples have told already.
+    pub(super) fn lost(&mut self, items: &[(u32, StatusCode)]) {
+        for &(item, status) in items {
+            let again = Instant::now() + FIRST_RETRY;
+            self.items.insert(item, Refusal { status, pause: FIRST_RETRY, again, read: None });
+        }
+    }
+
     /// The items to read now, if it is time.
     pub(super) fn to_poll(&mut self, now: Instant) -> Vec<u32> {
         if self.polled.is_some_and(|polled| now < polled + POLL) {
@@ -95,9 +103,7 @@ impl Refused {
     }
 
     /// Delivers what was read of them, where it is news.
-    pub(super) fn polled(&mut self, read: Result<Vec<Sample>, OpcError>, link: &Link) {
-        // A server that does not answer is noticed by its silence.
-        let mut samples = read.unwrap_or_default();
+    pub(super) fn polled(&mut self, mut samples: Vec<Sample>, link: &Link) {
         samples.retain(|sample| {
             let Some(refusal) = self.items.get_mut(&sample.item) else { return false };
             let same = refusal.read.as_ref().is_some_and(|before| is_same(before, sample));

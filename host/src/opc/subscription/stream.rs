@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use opcua::client::{MonitoredItemMap, OnSubscriptionNotificationCore};
-use opcua::types::{DataChangeNotification, ExtensionObject, NotificationMessage, StatusChangeNotification};
+use opcua::types::{
+    DataChangeNotification, ExtensionObject, NotificationMessage, StatusChangeNotification, StatusCode,
+};
 use tokio::sync::mpsc;
 
 use super::super::link::Link;
-use super::super::value;
+use super::super::{Sample, value};
+use super::refused::is_missing;
 
 /// One subscription of a session.
 pub(super) struct Subscription {
@@ -18,8 +21,10 @@ pub(super) struct Subscription {
     pub(super) id: u32,
     /// The publishing interval that was asked for.
     pub(super) publish_ms: u32,
-    /// The items that it monitors, with the server's id for each.
-    pub(super) items: BTreeMap<u32, u32>,
+    /// The items that it monitors.
+    pub(super) items: BTreeMap<u32, Monitored>,
+    /// Items whose nodes the server says are gone, with its status; it will not look for them again.
+    pub(super) gone: BTreeMap<u32, StatusCode>,
     /// The server takes no more items into it.
     pub(super) full: bool,
     /// The sequence number that comes next, and the one that the server will use next as far as is known.
@@ -29,6 +34,15 @@ pub(super) struct Subscription {
     pub(super) gap_since: Option<Instant>,
     pub(super) heard: Instant,
     pub(super) silence: Duration,
+}
+
+/// An item that the server monitors.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Monitored {
+    /// The server's id for it.
+    pub(super) id: u32,
+    /// How long a change may take to be published.
+    pub(super) grace: Duration,
 }
 
 /// One publish response.
@@ -62,6 +76,7 @@ impl Subscription {
             id,
             publish_ms,
             items: BTreeMap::new(),
+            gone: BTreeMap::new(),
             full: false,
             expected: 1,
             known: 1,
@@ -102,7 +117,9 @@ impl Subscription {
                 let Some(changes) = notification.into_inner_as::<DataChangeNotification>() else { continue };
                 let changes = changes.monitored_items.unwrap_or_default().into_iter();
                 let samples = changes.filter_map(|c| Some(value::sample(c.client_handle.checked_sub(1)?, c.value)));
-                link.push(samples.collect());
+                let samples: Vec<Sample> = samples.collect();
+                self.look_for_gone(&samples);
+                link.push(samples);
             }
         }
         self.gap_since = match self.expected == self.known {
@@ -110,6 +127,17 @@ impl Subscription {
             false => self.gap_since.or_else(|| Some(Instant::now())),
         };
         ControlFlow::Continue(())
+    }
+
+    fn look_for_gone(&mut self, samples: &[Sample]) {
+        for sample in samples {
+            let status = StatusCode::from(sample.status);
+            if is_missing(status) {
+                self.gone.insert(sample.item, status);
+            } else if !self.gone.is_empty() {
+                self.gone.remove(&sample.item);
+            }
+        }
     }
 }
 
@@ -124,4 +152,4 @@ fn is_before(a: u32, b: u32) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
