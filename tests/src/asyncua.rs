@@ -117,7 +117,7 @@ impl Asyncua {
             if let Some(status) = server.try_wait()? {
                 bail!("it ended with {status}");
             }
-            Ok(text().contains("ready"))
+            Ok(text().lines().any(|line| line == "ready"))
         });
         if let Err(error) = ready {
             let _ = server.kill();

@@ -7,6 +7,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod clocks;
 mod limits;
 mod nodes;
 mod reader;
