@@ -1,7 +1,7 @@
 """An OPC UA server that tests control: an implementation independent of the host's own client and simulator.
 
     asyncua_server.py --port 4840 --control 4841 [--user NAME:PASSWORD]... [--no-anonymous] [--secure DIRECTORY]
-                      [--namespace URI]...
+                      [--namespace URI]... [--faults JSON]
 
 The control port speaks one JSON object a line, and answers each with one: {"ok": true, ...} or {"ok": false, "error": "..."}.
 
@@ -11,7 +11,10 @@ The control port speaks one JSON object a line, and answers each with one: {"ok"
     {"do": "set-many", "sets": [{...}, {...}]}
     {"do": "remove", "node": "s=FILL01.Good"}
     {"do": "get",   "node": "s=FILL01.Good"}
-    {"do": "sessions"}
+    {"do": "sessions"}            TCP clients, and sessions that are open
+    {"do": "counts"}              what faults.py has counted
+    {"do": "fault", "faults": {"created_at": 0}}
+    {"do": "subscriptions"}       of each: how many items, and the count and interval of its keep-alives
     {"do": "ping"}
 
 A node is in the namespace "namespace" of the command, by default the last one given. Times are seconds since the Unix epoch;
@@ -26,6 +29,7 @@ import logging
 import os
 import pathlib
 
+import faults
 from asyncua import Server, ua
 from asyncua.crypto.permission_rules import User, UserRole
 from asyncua.server.user_managers import UserManager
@@ -108,8 +112,8 @@ def data_value(command):
 
 
 class Control:
-    def __init__(self, server, indexes):
-        self.server, self.indexes = server, indexes
+    def __init__(self, server, indexes, injected):
+        self.server, self.indexes, self.faults = server, indexes, injected
         self.namespaces = list(indexes)
 
     def id(self, text, command):
@@ -145,7 +149,24 @@ class Control:
             return {"value": read.Value.Value if read.Value else None, "status": read.StatusCode.value}
         elif what == "sessions":
             server = self.server.bserver
-            return {"sessions": len(server.clients) if server else 0}
+            return {
+                "sessions": len(server.clients) if server else 0,
+                "open": len(self.server.iserver._external_sessions),
+            }
+        elif what == "counts":
+            return faults.counts
+        elif what == "fault":
+            self.faults.update(command["faults"])
+        elif what == "subscriptions":
+            subs = self.server.iserver.subscription_service.subscriptions.values()
+            return {"subscriptions": [
+                {
+                    "items": len(sub.monitored_item_srv._monitored_items),
+                    "keep_alive": sub.data.RevisedMaxKeepAliveCount,
+                    "publish_ms": sub.data.RevisedPublishingInterval,
+                }
+                for sub in subs
+            ]}
         elif what != "ping":
             raise ValueError(f"unknown command {what!r}")
         return {}
@@ -173,7 +194,10 @@ async def main():
     parser.add_argument("--no-anonymous", action="store_true")
     parser.add_argument("--secure", type=pathlib.Path)
     parser.add_argument("--namespace", action="append", default=[])
+    parser.add_argument("--faults", type=json.loads, default={})
     told = parser.parse_args()
+    injected = told.faults
+    faults.apply(injected)
     logging.basicConfig(level=os.environ.get("LOG", "CRITICAL"))
 
     users = dict(user.split(":", 1) for user in told.user)
@@ -195,11 +219,12 @@ async def main():
         ])
     else:
         server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    await faults.announce(server, injected)
     indexes = {}
     for uri in told.namespace or ["urn:plant:test"]:
         indexes[uri] = await server.register_namespace(uri)
     async with server:
-        control = await asyncio.start_server(Control(server, indexes).serve, "127.0.0.1", told.control, limit=1 << 24)
+        control = await asyncio.start_server(Control(server, indexes, injected).serve, "127.0.0.1", told.control, limit=1 << 24)
         print("ready", flush=True)
         async with control:
             await control.serve_forever()

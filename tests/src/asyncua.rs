@@ -27,6 +27,8 @@ pub struct Setup {
     pub secure: bool,
     /// Namespace URIs, in the order of their indexes; the last one holds the nodes. Default: [`NAMESPACE`].
     pub namespaces: Vec<String>,
+    /// How it misbehaves: an object with the keys of `peers/faults.py`. Null for not at all.
+    pub faults: Value,
 }
 
 /// A running server; killed when dropped.
@@ -105,6 +107,9 @@ impl Asyncua {
         for namespace in &self.setup.namespaces {
             command.args(["--namespace", namespace]);
         }
+        if !self.setup.faults.is_null() {
+            command.args(["--faults", &self.setup.faults.to_string()]);
+        }
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let mut server = command.spawn().context("python")?;
         let text = || std::fs::read_to_string(&log).unwrap_or_default();
@@ -112,7 +117,7 @@ impl Asyncua {
             if let Some(status) = server.try_wait()? {
                 bail!("it ended with {status}");
             }
-            Ok(text().contains("ready"))
+            Ok(text().lines().any(|line| line == "ready"))
         });
         if let Err(error) = ready {
             let _ = server.kill();
@@ -156,6 +161,48 @@ impl Asyncua {
     /// As `command`.
     pub fn set(&mut self, node: &str, kind: &str, value: Value) -> anyhow::Result<()> {
         self.command(&json!({"do": "set", "node": node, "type": kind, "value": value})).map(drop)
+    }
+
+    /// Adds so many counters to its address space, `s=C0` and on, each with its number as its value.
+    ///
+    /// # Errors
+    /// As `command`.
+    pub fn add_counters(&mut self, count: u32) -> anyhow::Result<()> {
+        (0..count).try_for_each(|n| self.add(&format!("s=C{n}"), "UInt32", json!(n)))
+    }
+
+    /// Changes how it misbehaves, from now on.
+    ///
+    /// # Errors
+    /// As `command`.
+    pub fn fault(&mut self, faults: &Value) -> anyhow::Result<()> {
+        self.command(&json!({"do": "fault", "faults": faults})).map(drop)
+    }
+
+    /// How often it was asked for what `faults.py` counts.
+    ///
+    /// # Errors
+    /// As `command`.
+    pub fn count(&mut self, what: &str) -> anyhow::Result<u64> {
+        self.command(&json!({"do": "counts"}))?.get(what).and_then(Value::as_u64).context("no number")
+    }
+
+    /// How many sessions are open on it.
+    ///
+    /// # Errors
+    /// As `command`.
+    pub fn sessions(&mut self) -> anyhow::Result<u64> {
+        self.command(&json!({"do": "sessions"}))?.get("open").and_then(Value::as_u64).context("no number")
+    }
+
+    /// How many items each subscription on it monitors.
+    ///
+    /// # Errors
+    /// As `command`.
+    pub fn monitored(&mut self) -> anyhow::Result<Vec<u64>> {
+        let answer = self.command(&json!({"do": "subscriptions"}))?;
+        let each = answer.get("subscriptions").and_then(Value::as_array).context("no list")?;
+        Ok(each.iter().filter_map(|of| of.get("items").and_then(Value::as_u64)).collect())
     }
 
     /// How many TCP clients the server has.

@@ -21,6 +21,11 @@ pub trait Local: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// How the OPC UA connections of its instances are.
+    fn connections(&self) -> Vec<Connection> {
+        Vec::new()
+    }
+
     /// Why it could not take a role over just now; `None` when it could.
     fn why_not(&self) -> Option<String> {
         None
@@ -107,4 +112,38 @@ pub struct Buffer {
     pub coalesced: u64,
     /// Readings of states and tags that had no room, since the instance started: these are lost.
     pub dropped: u64,
+}
+
+/// One OPC UA connection of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Connection {
+    /// The role.
+    pub role: String,
+    /// Its partition.
+    pub partition: String,
+    /// The connection's name in `plant.toml`.
+    pub connection: String,
+    /// Whether it is up.
+    pub connected: bool,
+    /// Why it is down, or how it is secured; and what is not as it should be.
+    pub reason: String,
+    /// How many items are subscribed to.
+    pub items: u64,
+    /// How many of them are Bad.
+    pub bad_items: u64,
+    /// Some of those, at most 100.
+    pub bad: Vec<Item>,
+    /// How many items the server has and does not monitor: they are read every second instead.
+    pub not_monitored_items: u64,
+    /// Some of those, at most 100.
+    pub not_monitored: Vec<Item>,
+}
+
+/// An item of a connection, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Item {
+    /// Its node.
+    pub node: String,
+    /// The server's reason, an OPC UA status code by name.
+    pub status: String,
 }

@@ -34,7 +34,7 @@ use crate::identity::Holder;
 use crate::store::Pool;
 
 use latest::{Database, Latest};
-pub use local::{Buffer, Ha, HaDetail, HaRole, Local};
+pub use local::{Buffer, Connection, Ha, HaDetail, HaRole, Item, Local};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use routes::ROUTES;

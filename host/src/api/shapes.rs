@@ -4,7 +4,7 @@ use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::local::{Buffer, Ha};
+use super::local::{Buffer, Connection, Ha};
 
 /// RFC 3339 in UTC of microseconds since the Unix epoch.
 pub(super) fn micros(us: i64) -> String {
@@ -54,6 +54,8 @@ pub struct Status {
     pub drift: Vec<Drift>,
     /// What waits in this node's queues.
     pub buffers: Vec<Buffer>,
+    /// How the OPC UA connections of this node's instances are.
+    pub connections: Vec<Connection>,
     /// Why the node that answers could not take a role over just now; null when it could.
     pub why_not: Option<String>,
     /// Redundancy, as this node sees it.

@@ -145,6 +145,7 @@ impl AppState {
             roles: view.roles(),
             drift: view.drift(),
             buffers: inner.local.buffers(),
+            connections: inner.local.connections(),
             why_not: inner.local.why_not(),
             ha: inner.local.ha(),
         }

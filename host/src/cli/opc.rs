@@ -132,7 +132,7 @@ async fn look_through(open: &Open, node: Option<&str>, depth: u32) -> anyhow::Re
             })?
         }
     };
-    browse::tree(&open.session, &open.namespaces, &start, usize::try_from(depth)?).await.map_err(answer)
+    browse::tree(open, &start, usize::try_from(depth)?).await.map_err(answer)
 }
 
 fn drawn(tree: &Tree) -> String {

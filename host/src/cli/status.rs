@@ -151,7 +151,35 @@ fn plant(status: &Value) -> String {
         let (state, reason) = (text(role, "state").to_owned(), text(role, "reason").to_owned());
         rows.push(vec![role_name(role), holder, state, number(role, "epoch"), reason]);
     }
-    said + &table(&rows, &[3])
+    said + &table(&rows, &[3]) + &not_monitored(status)
+}
+
+/// The most items that are named of one connection.
+const NAMED: usize = 10;
+
+/// The items that OPC UA servers have and do not monitor, by name.
+fn not_monitored(status: &Value) -> String {
+    let mut said = String::new();
+    for connection in list(status, "connections") {
+        let all = connection.get("not_monitored_items").and_then(Value::as_u64).unwrap_or_default();
+        let items = list(connection, "not_monitored");
+        let rows: Vec<Vec<String>> = items
+            .iter()
+            .take(NAMED)
+            .map(|item| vec![format!("  {}", text(item, "node")), text(item, "status").to_owned()])
+            .collect();
+        if all == 0 {
+            continue;
+        }
+        let head =
+            format!("NOT MONITORED by the server of OPC UA connection {}: {all}", text(connection, "connection"));
+        said += &format!("\n{}{}", table(&[vec![head]], &[]), table(&rows, &[]));
+        let more = all.saturating_sub(rows.len() as u64);
+        if more > 0 {
+            said += &format!("  and {more} more: `host status --json` names up to 100\n");
+        }
+    }
+    said
 }
 
 pub(super) fn role_name(role: &Value) -> String {
@@ -240,6 +268,19 @@ mod tests {
             reader        a       running      7  214 items\n\
             label/line-1  nobody  vacant      12\n";
         assert_eq!(plant(&status), wanted);
+    }
+
+    #[test]
+    fn items_that_a_server_does_not_monitor_are_named() {
+        let items: Vec<_> =
+            (0..12).map(|n| json!({ "node": format!("i={n}"), "status": "BadTooManyMonitoredItems" })).collect();
+        let status = json!({ "connections": [
+            { "connection": "press", "not_monitored_items": 0, "not_monitored": [] },
+            { "connection": "line", "not_monitored_items": 200, "not_monitored": items },
+        ]});
+        let said = not_monitored(&status);
+        assert!(said.starts_with("\nNOT MONITORED by the server of OPC UA connection line: 200\n"), "{said}");
+        assert!(said.contains("  i=9  BadTooManyMonitoredItems\n  and 190 more"), "{said}");
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::api::{Buffer, Ha, HaDetail, HaRole, Local};
+use super::machines;
+use crate::api::{Buffer, Connection, Ha, HaDetail, HaRole, Local};
 use crate::capability::opc::{PlantOpc, Sessions};
 use crate::identity::{NodeName, RoleKey};
 use crate::lease::Held;
@@ -28,7 +29,7 @@ pub(super) struct LocalView {
 
 impl Local for LocalView {
     fn reports(&self) -> Vec<Report> {
-        self.reports.all().into_values().collect()
+        machines::with_shortfalls(&self.reports, &self.opc)
     }
 
     fn ha(&self) -> Ha {
@@ -70,6 +71,10 @@ impl Local for LocalView {
             }
         };
         self.opc.open_now().into_iter().map(buffer).collect()
+    }
+
+    fn connections(&self) -> Vec<Connection> {
+        machines::connections(&self.opc)
     }
 
     fn why_not(&self) -> Option<String> {

@@ -8,6 +8,7 @@ mod fitness;
 mod http;
 mod leases;
 mod local;
+mod machines;
 mod metrics;
 mod modules;
 mod standing;

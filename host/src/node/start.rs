@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::alerting::{self, Alerting};
 use super::boots::Boots;
 use super::local::LocalView;
+use super::machines;
 use super::metrics::{self as measure, LeaseMetrics};
 use super::modules::{Modules, Places};
 use super::standing::{Standing, Told, facts};
@@ -135,7 +136,12 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
         tokio::spawn(measure::measure(pool, me.clone(), metrics.clone(), stop.clone()));
         tokio::spawn(keep_warm(warmed, stop.clone()));
     }
-    tokio::spawn(store::reports::keep_written(pool.clone(), me.clone(), listed(&reports), stop.clone()));
+    tokio::spawn(store::reports::keep_written(
+        pool.clone(),
+        me.clone(),
+        machines::listed(reports.clone(), opc.clone()),
+        stop.clone(),
+    ));
     // Where there is one node, nothing is to be found out; the channels stay as they are.
     if let Some(standing) = standing {
         tokio::spawn(standing.keep(told, keeper.snapshot(), stop.clone()));
@@ -143,6 +149,7 @@ pub async fn start(settings: Settings, front: Option<Front>) -> Result<Node, Sta
     let Shown { proof, conflict, .. } = shown;
     let measured = LeaseMetrics { keys: all_keys, leases: keeper.snapshot(), database: refusing, proof: proof.clone() };
     measure::register(&metrics, measured);
+    machines::register(&metrics, opc.clone());
     let alerting = alerts.map(|alerts| {
         metrics.register(|registry| alerts.register(registry));
         let (config, node, leases) = (config.clone(), me.node.clone(), keeper.snapshot());
@@ -275,21 +282,6 @@ fn keys(config: &Config, runnables: &BTreeMap<RoleName, Arc<Runnable>>, reports:
     }
     keys.sort();
     keys.into_iter().map(|(_, key)| key).collect()
-}
-
-/// The reports as a list, for whoever writes them down.
-fn listed(reports: &Reports) -> watch::Receiver<Vec<crate::role::Report>> {
-    let mut changes = reports.watch();
-    let (list, listed) = watch::channel(changes.borrow().values().cloned().collect());
-    tokio::spawn(async move {
-        while changes.changed().await.is_ok() {
-            let now = changes.borrow_and_update().values().cloned().collect();
-            if list.send(now).is_err() {
-                return;
-            }
-        }
-    });
-    listed
 }
 
 impl Node {

@@ -5,16 +5,15 @@ use std::collections::HashSet;
 use opcua::client::Session;
 use opcua::types::{
     AttributeId, BrowseDescription, BrowseDirection, BrowseResultMaskFlags, Error, NodeClass, NodeClassMask, NodeId,
-    ReadValueId, ReferenceDescription, ReferenceTypeId, TimestampsToReturn, Variant,
+    ReadValueId, ReferenceDescription, ReferenceTypeId, Variant,
 };
 
+use super::connect::Open;
 use super::node::{Namespaces, Node};
 use super::{Sample, value};
 
 /// More nodes than this are not looked at: a server may have a million.
 pub const MOST_NODES: usize = 20_000;
-const BROWSE_CHUNK: usize = 100;
-const READ_CHUNK: usize = 250;
 
 /// What was found: every node after the one it was found under.
 #[derive(Debug, Default)]
@@ -55,15 +54,23 @@ pub struct Variable {
 ///
 /// # Errors
 /// The server's answer to a whole request.
-pub async fn tree(session: &Session, namespaces: &Namespaces, start: &NodeId, depth: usize) -> Result<Tree, Error> {
+pub async fn tree(open: &Open, start: &NodeId, depth: usize) -> Result<Tree, Error> {
+    let (session, namespaces): (_, &Namespaces) = (&open.session, &open.namespaces);
     let mut tree = Tree::default();
     let mut seen = HashSet::from([start.clone(), NodeId::new(0, 2253)]);
     let mut level: Vec<(Option<usize>, NodeId)> = vec![(None, start.clone())];
     for depth in 0..depth {
         let mut below = Vec::new();
-        for chunk in level.chunks(BROWSE_CHUNK) {
+        let mut rest = level.as_slice();
+        while !rest.is_empty() {
+            let (chunk, later) = rest.split_at(open.limits.browse.of(rest.len()));
             let parents: Vec<&NodeId> = chunk.iter().map(|(_, id)| id).collect();
-            for (parent, reference) in children(session, &parents).await? {
+            let found = match children(session, &parents).await {
+                Err(e) if open.limits.browse.was_too_many(chunk.len(), e.status()) => continue,
+                found => found?,
+            };
+            rest = later;
+            for (parent, reference) in found {
                 let id = reference.node_id.node_id;
                 let Some(node) = Node::of(&id, namespaces).filter(|_| seen.insert(id.clone())) else { continue };
                 if tree.nodes.len() >= MOST_NODES {
@@ -87,7 +94,7 @@ pub async fn tree(session: &Session, namespaces: &Namespaces, start: &NodeId, de
         }
         level = below;
     }
-    read_variables(session, &mut tree.nodes).await?;
+    read_variables(open, &mut tree.nodes).await?;
     Ok(tree)
 }
 
@@ -138,24 +145,22 @@ async fn children(session: &Session, parents: &[&NodeId]) -> Result<Vec<(usize, 
     Ok(found)
 }
 
-async fn read_variables(session: &Session, nodes: &mut [Found]) -> Result<(), Error> {
-    let mut variables: Vec<&mut Found> = nodes.iter_mut().filter(|found| found.variable.is_some()).collect();
-    for chunk in variables.chunks_mut(READ_CHUNK) {
-        let ask = |found: &&mut Found| {
-            [ReadValueId::new_value(found.id.clone()), ReadValueId::new(found.id.clone(), AttributeId::DataType)]
+async fn read_variables(open: &Open, nodes: &mut [Found]) -> Result<(), Error> {
+    let variables = nodes.iter_mut().filter_map(|found| Some((&found.id, found.variable.as_mut()?)));
+    let (ids, variables): (Vec<&NodeId>, Vec<&mut Variable>) = variables.unzip();
+    let both =
+        |id: &&NodeId| [ReadValueId::new_value((*id).clone()), ReadValueId::new((*id).clone(), AttributeId::DataType)];
+    let asked: Vec<_> = ids.iter().flat_map(both).collect();
+    let mut read = open.limits.read_all(&open.session, &asked).await?.into_iter();
+    for variable in variables {
+        let (Some(now), Some(kind)) = (read.next(), read.next()) else { break };
+        variable.now = value::sample(0, now);
+        variable.data_type = match kind.value {
+            Some(Variant::NodeId(id)) => {
+                id.as_data_type_id().map_or_else(|_| id.to_string(), |known| format!("{known:?}"))
+            }
+            _ => "unknown".to_owned(),
         };
-        let asked: Vec<_> = chunk.iter().flat_map(ask).collect();
-        let mut read = session.read(&asked, TimestampsToReturn::Both, 0.0).await?.into_iter();
-        for found in chunk {
-            let (Some(now), Some(kind)) = (read.next(), read.next()) else { break };
-            let data_type = match kind.value {
-                Some(Variant::NodeId(id)) => {
-                    id.as_data_type_id().map_or_else(|_| id.to_string(), |known| format!("{known:?}"))
-                }
-                _ => "unknown".to_owned(),
-            };
-            found.variable = Some(Variable { data_type, now: value::sample(0, now) });
-        }
     }
     Ok(())
 }

@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 
+use super::channel::{Channel, TOKEN_LIFETIME_MS};
+use super::limits::Limits;
 use super::node::UA;
 use super::pki;
 use crate::config::{OpcConnection, Security};
@@ -65,6 +67,8 @@ pub struct Open {
     pub session: Arc<Session>,
     /// The server's namespace URIs, by index, as they were when the session opened.
     pub namespaces: Arc<Vec<String>>,
+    /// How much one request may ask of the server.
+    pub limits: Arc<Limits>,
     /// How the connection is secured, for people.
     pub how: String,
     signs: mpsc::UnboundedReceiver<Sign>,
@@ -92,7 +96,7 @@ impl Drop for AbortOnDrop {
 /// What the server, the network or the certificates object to.
 pub async fn open(name: &str, config: &OpcConnection) -> Result<Open, Refusal> {
     let client = client(name, config).await?;
-    timeout(CONNECT_WITHIN, Box::pin(dial(client, config))).await.map_err(|_| silent(config))?
+    timeout(CONNECT_WITHIN, Box::pin(dial(client, config, Channel::default()))).await.map_err(|_| silent(config))?
 }
 
 /// Opens a secure channel to `config.endpoint` and closes it: everything that a session needs but the session, of which a PLC may have
@@ -165,6 +169,7 @@ fn build(name: &str, config: &OpcConnection) -> Result<Client, Refusal> {
         .request_timeout(Duration::from_secs(4))
         .publish_timeout(config.silence.max(Duration::from_secs(5)) * 2)
         .session_timeout(20_000)
+        .channel_lifetime(TOKEN_LIFETIME_MS)
         .max_array_length(1_000_000)
         .max_message_size(64 << 20);
     if config.security != Security::None {
@@ -188,7 +193,7 @@ async fn endpoint(client: &Client, config: &OpcConnection) -> Result<EndpointDes
     Ok(endpoint)
 }
 
-async fn dial(client: Client, config: &OpcConnection) -> Result<Open, Refusal> {
+async fn dial(client: Client, config: &OpcConnection, channel: Channel) -> Result<Open, Refusal> {
     let endpoint = endpoint(&client, config).await?;
     let token = match &config.user {
         Some((user, password)) => IdentityToken::new_user_name(user, password.as_str()),
@@ -197,6 +202,7 @@ async fn dial(client: Client, config: &OpcConnection) -> Result<Open, Refusal> {
     let how = describe(config);
     let (session, events) = client
         .session_builder()
+        .with_connector(channel)
         .connect_to_endpoint_directly(endpoint)
         .and_then(|builder| builder.user_identity_token(token).build(client.certificate_store().clone()))
         .map_err(|e| explain(&e, config))?;
@@ -231,14 +237,16 @@ async fn dial(client: Client, config: &OpcConnection) -> Result<Open, Refusal> {
         connected = session.wait_for_connection() => if connected { Ok(()) } else { Err(StatusCode::BadConnectionClosed) },
     };
     connected.map_err(|status| explain(&Error::new(status, "connecting"), config))?;
-    let mut open = Open { session, namespaces: Arc::default(), how, signs, driver, _abort: abort };
-    match namespaces(&open.session).await {
+    let (namespaces, limits) = (Arc::default(), Arc::default());
+    let mut open = Open { session, namespaces, limits, how, signs, driver, _abort: abort };
+    match self::namespaces(&open.session).await {
         Ok(namespaces) => open.namespaces = Arc::new(namespaces),
         Err(e) => {
             open.close().await;
             return Err(explain(&e, config));
         }
     }
+    open.limits = Arc::new(Limits::of(&open.session).await);
     Ok(open)
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use opcua::types::{ReadValueId, StatusCode, TimestampsToReturn};
+use opcua::types::{ReadValueId, StatusCode};
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -23,8 +23,6 @@ use crate::config::OpcConnection;
 
 /// A read, from asking for the connection until the answer, takes at most this.
 const READ_WITHIN: Duration = Duration::from_secs(4);
-/// Values read in one request; small PLCs allow no more than a few hundred.
-const READ_CHUNK: usize = 500;
 /// A graceful close of all the sessions together takes at most this.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -68,6 +66,10 @@ pub struct ConnectionStatus {
     pub bad: Vec<(String, String)>,
     /// How many items are Bad.
     pub bad_items: usize,
+    /// The items that the server does not monitor, which are therefore read: node id and the server's reason, at most 100 of them.
+    pub not_monitored: Vec<(String, String)>,
+    /// How many items the server does not monitor.
+    pub not_monitored_items: usize,
     /// Waiting values that a newer one took the place of.
     pub coalesced: u64,
     /// Values thrown away because the instance was too slow.
@@ -173,6 +175,15 @@ impl Connections {
         self.links.values().map(|link| link.status(name)).collect()
     }
 
+    /// What the servers do not do that they were asked for, in words for people; `None` when nothing is amiss.
+    #[must_use]
+    pub fn shortfall(&self) -> Option<String> {
+        let each =
+            |(name, link): (&String, &Arc<Link>)| Some(format!("OPC UA connection {name}: {}", link.shortfall()?));
+        let all: Vec<String> = self.links.iter().filter_map(each).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
     fn link(&self, connection: &str) -> Result<Arc<Link>, OpcError> {
         self.links.get(connection).cloned().ok_or_else(|| {
             let known: Vec<&str> = self.links.keys().map(String::as_str).collect();
@@ -233,23 +244,26 @@ impl Items {
 pub(super) async fn read_values(live: &Live, items: &[(u32, Node)]) -> Result<Vec<Sample>, OpcError> {
     let mut samples = Vec::with_capacity(items.len());
     let mut asked = Vec::with_capacity(items.len());
+    let namespaces = live.namespaces();
     for (item, node) in items {
-        match node.on(&live.namespaces) {
+        match node.on(&namespaces) {
             Some(id) => asked.push((*item, ReadValueId::new_value(id))),
             None => samples.push(bad(*item, StatusCode::BadNodeIdUnknown)),
         }
     }
-    for chunk in asked.chunks(READ_CHUNK) {
-        let ids: Vec<_> = chunk.iter().map(|(_, id)| id.clone()).collect();
-        let read = live.session.read(&ids, TimestampsToReturn::Both, 0.0).await;
-        let values = read.map_err(|e| match e.status() {
-            StatusCode::BadTimeout => OpcError::Timeout,
-            StatusCode::BadConnectionClosed | StatusCode::BadNotConnected => OpcError::Disconnected,
-            status => OpcError::BadStatus(status.bits()),
-        })?;
-        samples.extend(chunk.iter().zip(values).map(|((item, _), data)| value::sample(*item, data)));
-    }
+    let ids: Vec<_> = asked.iter().map(|(_, id)| id.clone()).collect();
+    let values = live.limits.read_all(&live.session, &ids).await.map_err(|e| of_request(e.status()))?;
+    samples.extend(asked.iter().zip(values).map(|((item, _), data)| value::sample(*item, data)));
     Ok(samples)
+}
+
+/// What the answer to a whole request means.
+fn of_request(status: StatusCode) -> OpcError {
+    match status {
+        StatusCode::BadTimeout => OpcError::Timeout,
+        StatusCode::BadConnectionClosed | StatusCode::BadNotConnected => OpcError::Disconnected,
+        status => OpcError::BadStatus(status.bits()),
+    }
 }
 
 /// A sample that says only what is wrong with the item.

@@ -1,7 +1,8 @@
 //! What one connection's session task and the instance share: what is wanted of it, and how it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,9 +11,10 @@ use opcua::types::StatusCode;
 use tokio::sync::{Notify, watch};
 
 use super::connections::ConnectionStatus;
+use super::limits::Limits;
 use super::node::Node;
 use super::queue::EventQueue;
-use super::{ConnectionChange, Monitoring, OpcError, Sample};
+use super::{ConnectionChange, Monitoring, OpcError, Sample, Value};
 use crate::clock::wall_nanos;
 use crate::config::OpcConnection;
 
@@ -29,6 +31,10 @@ pub(super) struct Link {
     wanted: Mutex<BTreeMap<u32, Wanted>>,
     /// Items whose newest status is Bad, with that status.
     bad: Mutex<BTreeMap<u32, u32>>,
+    /// Items that the server does not monitor, with its reason.
+    unmonitored: Mutex<BTreeMap<u32, StatusCode>>,
+    /// What each item was last delivered with.
+    newest: Mutex<HashMap<u32, Newest>>,
     /// Items that were read, and of which no notification has come yet.
     read: Mutex<BTreeMap<u32, Sample>>,
     state: watch::Sender<LinkState>,
@@ -44,11 +50,39 @@ pub(super) struct Wanted {
     pub(super) how: Monitoring,
 }
 
+/// What an item was last delivered with.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Newest {
+    /// Of its value and quality.
+    pub(super) fingerprint: u64,
+    /// How many publishes there have been of it.
+    pub(super) published: u64,
+    /// Reading it costs more than reading a number.
+    pub(super) is_large: bool,
+}
+
 /// A session that works.
 #[derive(Clone)]
 pub(super) struct Live {
     pub(super) session: Arc<Session>,
-    pub(super) namespaces: Arc<Vec<String>>,
+    pub(super) limits: Arc<Limits>,
+    /// By index, shared by all who use the session: they may grow while it lives.
+    namespaces: Arc<Mutex<Arc<Vec<String>>>>,
+}
+
+impl Live {
+    pub(super) fn new(session: Arc<Session>, namespaces: Arc<Vec<String>>, limits: Arc<Limits>) -> Self {
+        Self { session, limits, namespaces: Arc::new(Mutex::new(namespaces)) }
+    }
+
+    /// The server's namespace URIs, by index.
+    pub(super) fn namespaces(&self) -> Arc<Vec<String>> {
+        lock(&self.namespaces).clone()
+    }
+
+    pub(super) fn set_namespaces(&self, read: Vec<String>) {
+        *lock(&self.namespaces) = Arc::new(read);
+    }
 }
 
 enum LinkState {
@@ -79,6 +113,8 @@ impl Link {
             changed: Notify::new(),
             wanted: Mutex::default(),
             bad: Mutex::default(),
+            unmonitored: Mutex::default(),
+            newest: Mutex::default(),
             read: Mutex::default(),
             state: watch::Sender::new(LinkState::Connecting),
             told: Mutex::default(),
@@ -111,6 +147,22 @@ impl Link {
         lock(&self.wanted).clone()
     }
 
+    /// The nodes of items that are wanted.
+    pub(super) fn nodes(&self, items: &[u32]) -> Vec<(u32, Node)> {
+        let wanted = lock(&self.wanted);
+        items.iter().filter_map(|item| Some((*item, wanted.get(item)?.node.clone()))).collect()
+    }
+
+    /// The server does not monitor the item; what is read of it does not change that.
+    pub(super) fn not_monitored(&self, item: u32, status: StatusCode) {
+        lock(&self.unmonitored).insert(item, status);
+    }
+
+    /// The item is monitored again, or has no node to monitor.
+    pub(super) fn monitored(&self, item: u32) {
+        lock(&self.unmonitored).remove(&item);
+    }
+
     /// The session, once it is known whether there is one.
     pub(super) async fn live(&self) -> Option<Live> {
         let mut state = self.state.subscribe();
@@ -127,6 +179,7 @@ impl Link {
 
     /// Delivers values that were read before their items are monitored, so that nobody waits for the first publish.
     pub(super) fn push_read(&self, samples: Vec<Sample>) {
+        self.remember(&samples, 0);
         lock(&self.read).extend(samples.iter().map(|sample| (sample.item, sample.clone())));
         self.deliver(samples);
     }
@@ -136,6 +189,7 @@ impl Link {
     /// A server begins a monitored item with its present value, which is what was read, or with one that it had kept: one that is
     /// older than what was read goes back in time, which for a counter is a fall. Only an item's first can be either.
     pub(super) fn push(&self, mut samples: Vec<Sample>) {
+        self.remember(&samples, 1);
         let mut read = lock(&self.read);
         if !read.is_empty() {
             samples.retain(|sample| {
@@ -145,6 +199,21 @@ impl Link {
         }
         drop(read);
         self.deliver(samples);
+    }
+
+    fn remember(&self, samples: &[Sample], publishes: u64) {
+        let mut newest = lock(&self.newest);
+        for sample in samples {
+            let known = newest.entry(sample.item).or_default();
+            known.fingerprint = fingerprint(sample);
+            known.published += publishes;
+            known.is_large = is_large(&sample.value);
+        }
+    }
+
+    /// What an item was last delivered with in this session.
+    pub(super) fn newest(&self, item: u32) -> Option<Newest> {
+        lock(&self.newest).get(&item).copied()
     }
 
     fn deliver(&self, samples: Vec<Sample>) {
@@ -171,9 +240,23 @@ impl Link {
         self.state.send_replace(LinkState::Up(live));
     }
 
+    /// What is not monitored, in words for people; `None` when all is.
+    pub(super) fn shortfall(&self) -> Option<String> {
+        let unmonitored = lock(&self.unmonitored);
+        let (count, status) = (unmonitored.len(), *unmonitored.values().next()?);
+        drop(unmonitored);
+        let items = lock(&self.wanted).len();
+        Some(format!(
+            "the server does not monitor {count} of {items} items ({status}): they are read every second instead, and what is shorter is missed"
+        ))
+    }
+
     /// There is no session; said once, with the reason at that time. The status always has the newest reason.
     pub(super) fn down(&self, reason: String) {
         self.state.send_replace(LinkState::Down);
+        // The next session may have room for them.
+        lock(&self.unmonitored).clear();
+        lock(&self.newest).clear();
         let mut told = lock(&self.told);
         if let Some(told) = told.as_mut().filter(|told| !told.connected) {
             told.reason = reason;
@@ -198,18 +281,63 @@ impl Link {
             bad.iter().take(BAD_NAMED).map(|(item, status)| (name(*item), StatusCode::from(*status).to_string()));
         let (named, bad_items) = (named.collect(), bad.len());
         drop(bad);
+        let unmonitored = lock(&self.unmonitored);
+        let not_monitored: Vec<_> =
+            unmonitored.iter().take(BAD_NAMED).map(|(item, status)| (name(*item), status.to_string())).collect();
+        let not_monitored_items = unmonitored.len();
+        drop(unmonitored);
+        let shortfall = self.shortfall();
         let told = lock(&self.told);
+        let mut reason = told.as_ref().map_or_else(|| "not needed yet".to_owned(), |t| t.reason.clone());
+        if let Some(shortfall) = shortfall.filter(|_| told.as_ref().is_some_and(|t| t.connected)) {
+            reason = format!("{reason}; {shortfall}");
+        }
         ConnectionStatus {
             connection: self.name.clone(),
             connected: told.as_ref().is_some_and(|t| t.connected),
             since: told.as_ref().map(|t| t.since),
-            reason: told.as_ref().map_or_else(|| "not needed yet".to_owned(), |t| t.reason.clone()),
+            reason,
             items: lock(&self.wanted).len(),
             bad: named,
             bad_items,
+            not_monitored,
+            not_monitored_items,
             coalesced: losses.coalesced,
             dropped: losses.dropped,
         }
+    }
+}
+
+/// Tells values and qualities apart without keeping them. Times and info bits are left out: they differ between a read and a publish.
+pub(super) fn fingerprint(sample: &Sample) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (sample.status >> 30).hash(&mut hasher);
+    std::mem::discriminant(&sample.value).hash(&mut hasher);
+    match &sample.value {
+        Value::Null => {}
+        Value::Boolean(is) => is.hash(&mut hasher),
+        Value::Int(n) | Value::Time(n) => n.hash(&mut hasher),
+        Value::Uint(n) => n.hash(&mut hasher),
+        Value::Real(n) => n.to_bits().hash(&mut hasher),
+        Value::Text(text) => text.hash(&mut hasher),
+        Value::Bytes(bytes) => bytes.hash(&mut hasher),
+        Value::Ints(list) => list.hash(&mut hasher),
+        Value::Uints(list) => list.hash(&mut hasher),
+        Value::Reals(list) => list.iter().for_each(|n| n.to_bits().hash(&mut hasher)),
+        Value::Texts(list) => list.hash(&mut hasher),
+        Value::Other(kind, text) => (kind, text).hash(&mut hasher),
+    }
+    hasher.finish()
+}
+
+/// More than a number or a short text.
+fn is_large(value: &Value) -> bool {
+    const LONG: usize = 1024;
+    match value {
+        Value::Text(text) | Value::Other(_, text) => text.len() > LONG,
+        Value::Bytes(bytes) => bytes.len() > LONG,
+        Value::Ints(_) | Value::Uints(_) | Value::Reals(_) | Value::Texts(_) => true,
+        _ => false,
     }
 }
 

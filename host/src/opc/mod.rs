@@ -3,13 +3,16 @@
 //! A session belongs to an instance and ends with it. What arrives goes through one bounded queue per instance, in which samples and
 //! connection changes of a connection keep their order, and which says how much it coalesced or dropped.
 //!
-//! `connections` is what an instance holds; `link` is one of them; `session` keeps it alive; `connect` opens a session; `subscription` is what one
-//! session monitors; `node` and `value` translate node ids and values; `browse` looks around and `guess` says what may be meant, for people; `queue` is the way out.
+//! `connections` is what an instance holds; `link` is one of them; `session` keeps it alive; `connect` opens a session,
+//! over a secure `channel`; `subscription` is what one
+//! session monitors, `limits` how much a server takes at once; `node` and `value` translate node ids and values; `browse` looks around and `guess` says what may be meant, for people; `queue` is the way out.
 
 pub mod browse;
+mod channel;
 pub mod connect;
 pub mod connections;
 pub mod guess;
+pub mod limits;
 mod link;
 pub mod node;
 mod pki;

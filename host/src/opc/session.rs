@@ -67,7 +67,7 @@ pub(super) async fn supervise(link: Arc<Link>, closed: CancellationToken) {
 /// One session, from its first sample to its end.
 async fn serve(link: &Arc<Link>, mut open: connect::Open, closed: &CancellationToken) -> std::ops::ControlFlow<()> {
     info!(connection = link.name, endpoint = link.config.endpoint, "OPC UA connection is up");
-    let live = Live { session: open.session.clone(), namespaces: open.namespaces.clone() };
+    let live = Live::new(open.session.clone(), open.namespaces.clone(), open.limits.clone());
     link.up(live.clone(), open.how.clone());
     let mut subscriptions = Subscriptions::new(link.clone(), live);
     let reason = tokio::select! {

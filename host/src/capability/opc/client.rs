@@ -80,6 +80,15 @@ impl PlantOpc {
         opened.iter().filter_map(alive).collect()
     }
 
+    /// What an instance's servers do not do for it that they were asked for, in words for people.
+    #[must_use]
+    pub fn shortfall(&self, key: &RoleKey) -> Option<String> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let connections = opened.get(key).and_then(|(connections, _, _)| connections.upgrade())?;
+        drop(opened);
+        connections.shortfall()
+    }
+
     /// How the connections of the instances on this node are.
     #[must_use]
     pub fn status(&self) -> Vec<(RoleKey, Vec<ConnectionStatus>)> {

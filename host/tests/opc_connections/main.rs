@@ -7,101 +7,21 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod clocks;
+mod limits;
+mod nodes;
+mod reader;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use harness::asyncua::{Asyncua, NAMESPACE, Proxy, Setup};
 use host::config::{OpcConnection, Security};
-use host::opc::{Batch, ConnectionChange, Connections, EventQueue, Monitoring, OpcError, Sample, Value};
+use host::opc::{Batch, OpcError, Value};
 use serde_json::json;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const HOW: Monitoring = Monitoring { publish_ms: 50, sampling_ms: 20, queue: 50, coalesce: true };
-const GOOD: &str = "nsu=urn:plant:test;s=FILL01.Good";
-
-fn connection(endpoint: String, pki: &TempDir) -> OpcConnection {
-    OpcConnection {
-        endpoint,
-        security: Security::None,
-        publish: Duration::from_millis(50),
-        sampling: Duration::from_millis(20),
-        silence: Duration::from_secs(6),
-        writer: None,
-        user: None,
-        pki: pki.path().to_owned(),
-        certificate: None,
-    }
-}
-
-/// An instance's side of one connection, `line`.
-struct Reader {
-    queue: Arc<EventQueue>,
-    connections: Connections,
-    _pki: TempDir,
-}
-
-impl Reader {
-    fn new(endpoint: String, change: impl FnOnce(&mut OpcConnection)) -> Self {
-        let pki = TempDir::new().unwrap();
-        let mut config = connection(endpoint, &pki);
-        change(&mut config);
-        let queue = Arc::new(EventQueue::default());
-        let configs = BTreeMap::from([("line".to_owned(), config)]);
-        let connections = Connections::new(&configs, &queue, tokio::runtime::Handle::current());
-        Self { queue, connections, _pki: pki }
-    }
-
-    fn subscribe(&self, nodes: &[&str]) -> Vec<u32> {
-        let nodes = nodes.iter().map(|n| (*n).to_owned()).collect();
-        let items: Vec<u32> =
-            self.connections.resolve("line", nodes).unwrap().into_iter().map(Result::unwrap).collect();
-        self.connections.subscribe(&items, HOW).unwrap();
-        items
-    }
-
-    async fn next(&self) -> Batch {
-        tokio::time::timeout(PATIENCE, self.queue.next(1)).await.expect("something arrives")
-    }
-
-    /// The next sample of the item; connection changes on the way fail the test.
-    async fn sample(&self, item: u32) -> Sample {
-        loop {
-            match self.next().await {
-                Batch::Samples(samples) if samples[0].item == item => return samples[0].clone(),
-                Batch::Samples(_) => {}
-                Batch::Connection(change) => panic!("{change:?} while waiting for item {item}"),
-            }
-        }
-    }
-
-    /// The next connection change; samples on the way are skipped.
-    async fn change(&self) -> ConnectionChange {
-        loop {
-            if let Batch::Connection(change) = self.next().await {
-                return change;
-            }
-        }
-    }
-
-    async fn up(&self) {
-        let first = self.next().await;
-        assert!(
-            matches!(&first, Batch::Connection(change) if change.connected),
-            "the first thing said is that it is up, not {first:?}"
-        );
-    }
-}
-
-fn server() -> Asyncua {
-    Asyncua::start(Setup::default()).unwrap()
-}
-
-/// Counts the server's clients until they are as many as expected.
-fn wait_for_clients(server: &mut Asyncua, expected: u64) {
-    harness::process::wait_until("the number of clients", PATIENCE, || Ok(server.clients()? == expected)).unwrap();
-}
+use self::reader::{GOOD, Reader, server, wait_for_clients};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_change_arrives_in_order_with_quality_and_times() {

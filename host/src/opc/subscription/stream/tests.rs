@@ -1,10 +1,10 @@
-use opcua::types::{DataValue, MonitoredItemNotification};
+use opcua::types::{DataValue, MonitoredItemNotification, StatusCode};
 
 use super::*;
 use crate::config::{OpcConnection, Security};
 use crate::opc::{Batch, EventQueue, Sample, Value};
 
-fn link() -> Link {
+pub(in crate::opc::subscription) fn link() -> Link {
     let config = OpcConnection {
         endpoint: "opc.tcp://127.0.0.1:4840".to_owned(),
         security: Security::None,
