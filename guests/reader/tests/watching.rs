@@ -1,11 +1,6 @@
 //! The rules of watching, one test each.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "what tests share may fail as a test does"
-)]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "what tests share may fail as a test does")]
 
 use plant_role::db::{Array, Params};
 use plant_role::opc::{Sample, Value};

@@ -134,8 +134,8 @@ impl Subscriptions {
         if !self.reading.0.is_empty() {
             return;
         }
-        let mut items = self.refused.to_poll(now);
-        items.extend(self.check.to_read(&self.open, &self.link, now));
+        let mut items = self.refused.due_polls(now);
+        items.extend(self.check.due_reads(&self.open, &self.link, now));
         if !items.is_empty() {
             self.reading.begin(&self.live, self.link.nodes(&items));
         }

@@ -1,6 +1,6 @@
 //! The rules of counting, one test each.
 
-#![expect(clippy::expect_used, reason = "what tests share may fail as a test does")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "what tests share may fail as a test does")]
 
 mod line;
 mod small;

@@ -52,7 +52,7 @@ pub(super) struct Found {
 
 impl Check {
     /// The items to read now, if it is time: those in doubt first, then the next ones in turn.
-    pub(super) fn to_read(&mut self, open: &[Subscription], link: &Link, now: Instant) -> Vec<u32> {
+    pub(super) fn due_reads(&mut self, open: &[Subscription], link: &Link, now: Instant) -> Vec<u32> {
         if self.last.is_some_and(|last| now < last + EVERY) {
             return Vec::new();
         }

@@ -94,7 +94,7 @@ impl Refused {
     }
 
     /// The items to read now, if it is time.
-    pub(super) fn to_poll(&mut self, now: Instant) -> Vec<u32> {
+    pub(super) fn due_polls(&mut self, now: Instant) -> Vec<u32> {
         if self.polled.is_some_and(|polled| now < polled + POLL) {
             return Vec::new();
         }

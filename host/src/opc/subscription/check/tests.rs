@@ -12,7 +12,7 @@ fn open(items: u32) -> Vec<Subscription> {
 }
 
 fn sample(item: u32, value: u64) -> Sample {
-    Sample { item, value: Value::Uint(value), status: 0, source: None, server: None }
+    Sample { item, value: Value::Uint(value), status: 0, source: None, server: None, data_type: None }
 }
 
 #[test]
@@ -21,9 +21,9 @@ fn every_item_is_read_in_turn_and_few_at_once() {
     let mut now = Instant::now();
     let mut read = Vec::new();
     for _ in 0..5 {
-        let items = check.to_read(&open, &link, now);
+        let items = check.due_reads(&open, &link, now);
         assert!(items.len() <= ITEMS && !items.is_empty());
-        assert!(check.to_read(&open, &link, now + EVERY / 2).is_empty(), "not before it is time");
+        assert!(check.due_reads(&open, &link, now + EVERY / 2).is_empty(), "not before it is time");
         read.extend(items);
         now += EVERY;
     }
@@ -39,7 +39,7 @@ fn a_value_that_is_never_published_makes_an_item_silent_and_one_that_is_late_doe
     assert_eq!(check.judge(&read, &open, &link, now), Found::default(), "it may be on its way");
     link.push(vec![sample(1, 2), sample(1, 3)]);
     assert_eq!(check.judge(&read, &open, &link, now + GRACE / 2), Found::default());
-    assert!(check.to_read(&open, &link, now + GRACE).starts_with(&[0]), "what is in doubt is read first");
+    assert!(check.due_reads(&open, &link, now + GRACE).starts_with(&[0]), "what is in doubt is read first");
     let found = check.judge(&read, &open, &link, now + GRACE);
     assert_eq!(found, Found { missing: vec![], silent: vec![0] });
 }
