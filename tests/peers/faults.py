@@ -23,6 +23,7 @@ from asyncua.common.utils import ServiceError
 from asyncua.server.internal_session import InternalSession
 from asyncua.server.monitored_item_service import MonitoredItemService
 from asyncua.server.subscription_service import SubscriptionService
+from asyncua.server.uaprocessor import UaProcessor
 
 # What the server was asked, for tests that count.
 counts = {"renewals": 0, "sessions_created": 0, "largest_create": 0, "largest_read": 0}
@@ -112,6 +113,16 @@ def sessions(faults):
         return await create(self, *arguments, **named)
 
     InternalSession.create_session = create_session
+
+    process = UaProcessor._process_message
+    activate = ua.NodeId(ua.ObjectIds.ActivateSessionRequest_Encoding_DefaultBinary)
+
+    async def process_message(self, typeid, *arguments):
+        if typeid == activate:
+            await asyncio.sleep(faults.get("activate_late", 0))
+        return await process(self, typeid, *arguments)
+
+    UaProcessor._process_message = process_message
 
 
 def frozen(faults):

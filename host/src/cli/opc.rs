@@ -72,6 +72,7 @@ pub fn address(url: &str) -> anyhow::Result<OpcConnection> {
     Ok(OpcConnection {
         endpoint: url.to_owned(),
         security: Security::None,
+        connect: Duration::from_secs(15),
         publish: Duration::from_millis(200),
         sampling: Duration::from_millis(100),
         silence: Duration::from_secs(6),

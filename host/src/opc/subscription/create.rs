@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::super::connections::read_values;
+use super::super::limits::answered;
 use super::super::link::Wanted;
 use super::super::node::Node;
 use super::Subscriptions;
@@ -119,7 +120,8 @@ impl Subscriptions {
             let size = self.live.limits.create.of(rest.len()).min(room);
             let (chunk, later) = rest.split_at(size);
             let items = chunk.iter().map(|(_, request)| request.clone()).collect();
-            match self.live.session.create_monitored_items(subscription, TimestampsToReturn::Both, items).await {
+            let creating = self.live.session.create_monitored_items(subscription, TimestampsToReturn::Both, items);
+            match answered(creating).await {
                 Ok(results) => {
                     for (request, created) in chunk.iter().zip(results) {
                         match created.result.status_code {
@@ -178,7 +180,7 @@ impl Subscriptions {
             let ids: Vec<u32> = items.iter().filter_map(|item| Some(subscription.items.remove(item)?.id)).collect();
             for chunk in ids.chunks(self.live.limits.create.of(ids.len())) {
                 // A server that has forgotten them has nothing to delete; one that does not answer may still have them.
-                if let Err(e) = self.live.session.delete_monitored_items(subscription.id, chunk).await
+                if let Err(e) = answered(self.live.session.delete_monitored_items(subscription.id, chunk)).await
                     && e.status() == StatusCode::BadTimeout
                 {
                     ended.push(subscription.id);
@@ -194,7 +196,7 @@ impl Subscriptions {
     /// Deletes a subscription; one that may live on would use up publish requests unseen, so then the session ends.
     pub(super) async fn end(&mut self, subscription: u32) {
         self.open.retain(|s| s.id != subscription);
-        if let Err(e) = self.live.session.delete_subscription(subscription).await
+        if let Err(e) = answered(self.live.session.delete_subscription(subscription)).await
             && e.status() == StatusCode::BadTimeout
         {
             self.broken = Some("the server did not answer whether a subscription is deleted".to_owned());
@@ -245,11 +247,16 @@ impl Subscriptions {
         self.next_key += 1;
         let key = self.next_key;
         let sink = Sink { key, out: self.sink.clone(), link: self.link.clone() };
-        let created = self
-            .live
-            .session
-            .create_subscription(interval, lifetime, keep_alive, NOTIFICATIONS_PER_PUBLISH, 0, true, sink)
-            .await;
+        let creating = self.live.session.create_subscription(
+            interval,
+            lifetime,
+            keep_alive,
+            NOTIFICATIONS_PER_PUBLISH,
+            0,
+            true,
+            sink,
+        );
+        let created = answered(creating).await;
         let id = created.map_err(|e| e.status())?;
         // The server may have made the intervals longer than was asked for.
         let keep_alive = self.publishing(id).map_or(Duration::ZERO, |revised| revised.keep_alive);
