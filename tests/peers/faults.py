@@ -6,6 +6,7 @@
     create_per_call, read_per_call, browse_per_call   more in a request: BadTooManyOperations
     announce                                    true: the limits per call stand in OperationLimits; else nothing does
     create_late                                 the first request for items is answered so many seconds late, when it is done
+    create_slow                                 every request for items takes so many seconds for each of them
     created_at                                  the clock that security tokens are stamped with is so many seconds off
     token_ms                                    the longest lifetime of a security token
     session_late, activate_late                 sessions are created, activated so many seconds late
@@ -55,7 +56,7 @@ def items(faults):
         results = await create(self, params)
         refused = ua.MonitoredItemCreateResult()
         refused.StatusCode = ua.StatusCode(ua.StatusCodes.BadTooManyMonitoredItems)
-        seconds, late[0] = late[0], 0
+        seconds, late[0] = late[0] + faults.get("create_slow", 0) * len(asked), 0
         await asyncio.sleep(seconds)
         return results + [copy.copy(refused) for _ in asked[len(results):]]
 

@@ -32,6 +32,8 @@ use crate::config::{OpcConnection, Security};
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// A server that was slow to open a session may be slow to close it.
 const CLOSE_LATE_WITHIN: Duration = Duration::from_secs(10);
+/// Longer than any server is silent with two publish requests in hand.
+const PUBLISH_WITHIN: Duration = Duration::from_secs(3600);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Without an answer to a keep-alive for so long, in seconds, the connection is dead.
 const DEAD_AFTER: u32 = 10;
@@ -177,7 +179,8 @@ fn build(name: &str, config: &OpcConnection) -> Result<Client, Refusal> {
         .max_failed_keep_alive_count(2)
         // Long, so that a session which a slow server makes is known, and can be closed; `answered` is for all the other requests.
         .request_timeout(config.connect + GRACE)
-        .publish_timeout(config.silence.max(Duration::from_secs(5)) * 2)
+        // Never before a slow server publishes: it would answer a request that is forgotten here. Its silence is watched in any case.
+        .publish_timeout(PUBLISH_WITHIN)
         .session_timeout(u32::try_from(GRACE.as_millis()).unwrap_or(u32::MAX))
         .channel_lifetime(TOKEN_LIFETIME_MS)
         .max_array_length(1_000_000)

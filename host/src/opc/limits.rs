@@ -102,6 +102,11 @@ impl Most {
         self.0.load(Ordering::Relaxed).min(remaining).max(1)
     }
 
+    /// So many at once took too long: half of it is the most.
+    pub fn was_too_slow(&self, asked: usize) {
+        self.lower(asked.div_ceil(2));
+    }
+
     /// So many at once were too many, if the server's answer says so and fewer can be asked for: then half of it is the most.
     pub fn was_too_many(&self, asked: usize, answer: StatusCode) -> bool {
         let fewer = is_too_much(answer) && asked > 1;
