@@ -69,6 +69,7 @@ impl Watch {
         let config = OpcConnection {
             endpoint: format!("{}/plant", line.url()),
             security: Security::None,
+            connect: Duration::from_secs(15),
             publish: Duration::from_millis(50),
             sampling: Duration::from_millis(10),
             silence: Duration::from_secs(6),

@@ -6,6 +6,7 @@
     create_per_call, read_per_call, browse_per_call   more in a request: BadTooManyOperations
     announce                                    true: the limits per call stand in OperationLimits; else nothing does
     create_late                                 the first request for items is answered so many seconds late, when it is done
+    create_slow                                 every request for items takes so many seconds for each of them
     created_at                                  the clock that security tokens are stamped with is so many seconds off
     token_ms                                    the longest lifetime of a security token
     session_late, activate_late                 sessions are created, activated so many seconds late
@@ -23,6 +24,7 @@ from asyncua.common.utils import ServiceError
 from asyncua.server.internal_session import InternalSession
 from asyncua.server.monitored_item_service import MonitoredItemService
 from asyncua.server.subscription_service import SubscriptionService
+from asyncua.server.uaprocessor import UaProcessor
 
 # What the server was asked, for tests that count.
 counts = {"renewals": 0, "sessions_created": 0, "largest_create": 0, "largest_read": 0}
@@ -54,7 +56,7 @@ def items(faults):
         results = await create(self, params)
         refused = ua.MonitoredItemCreateResult()
         refused.StatusCode = ua.StatusCode(ua.StatusCodes.BadTooManyMonitoredItems)
-        seconds, late[0] = late[0], 0
+        seconds, late[0] = late[0] + faults.get("create_slow", 0) * len(asked), 0
         await asyncio.sleep(seconds)
         return results + [copy.copy(refused) for _ in asked[len(results):]]
 
@@ -112,6 +114,16 @@ def sessions(faults):
         return await create(self, *arguments, **named)
 
     InternalSession.create_session = create_session
+
+    process = UaProcessor._process_message
+    activate = ua.NodeId(ua.ObjectIds.ActivateSessionRequest_Encoding_DefaultBinary)
+
+    async def process_message(self, typeid, *arguments):
+        if typeid == activate:
+            await asyncio.sleep(faults.get("activate_late", 0))
+        return await process(self, typeid, *arguments)
+
+    UaProcessor._process_message = process_message
 
 
 def frozen(faults):

@@ -83,6 +83,7 @@ pub fn address(url: &str, login: &Login, directory: &Path) -> anyhow::Result<Opc
     Ok(OpcConnection {
         endpoint: url.to_owned(),
         security: login.security.unwrap_or(Security::None),
+        connect: Duration::from_secs(15),
         publish: Duration::from_millis(200),
         sampling: Duration::from_millis(100),
         silence: Duration::from_secs(6),

@@ -9,6 +9,9 @@ use crate::identity::RoleName;
 use super::raw::Section;
 use super::{OpcConnection, Role, Security, suggest};
 
+/// A small PLC needs 3 to 10 s for the cryptography of one session.
+const CONNECT: Duration = Duration::from_secs(15);
+
 pub(super) fn opc(
     root: &Section<'_>,
     directory: &Path,
@@ -21,6 +24,13 @@ pub(super) fn opc(
 fn connection(section: Section<'_>, directory: &Path, roles: &BTreeMap<RoleName, Role>) -> Option<OpcConnection> {
     let endpoint = endpoint(&section);
     let security = section.choice("security", &Security::WORDS).unwrap_or(Security::None);
+    let connect = section.duration("connect").unwrap_or(CONNECT);
+    if !(Duration::from_secs(1)..=Duration::from_secs(60)).contains(&connect) {
+        section.wrong(
+            "connect",
+            "must be between 1s and 60s: leave it out for 15s, which suits most servers, and make it longer for a slow PLC",
+        );
+    }
     let publish = section.duration("publish").unwrap_or(Duration::from_millis(200));
     let sampling = section.duration("sampling").unwrap_or(Duration::from_millis(100));
     let silence = section.duration("silence").unwrap_or(Duration::from_secs(6));
@@ -33,6 +43,7 @@ fn connection(section: Section<'_>, directory: &Path, roles: &BTreeMap<RoleName,
     let connection = OpcConnection {
         endpoint: endpoint.unwrap_or_default().to_owned(),
         security,
+        connect,
         publish,
         sampling,
         silence,

@@ -264,6 +264,8 @@ pub struct OpcConnection {
     pub endpoint: String,
     /// How the connection is secured.
     pub security: Security,
+    /// From the first packet until the session is active.
+    pub connect: Duration,
     /// The publishing interval to ask for.
     pub publish: Duration,
     /// The sampling interval to ask for.

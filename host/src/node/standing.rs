@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A connection that is down for less may only be between two tries.
 const PATIENCE: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(2);
-/// The longest that one connection is tried, with a first key pair.
+/// The longest that one connection is tried beyond its own deadline, with a first key pair.
 const TRY: Duration = Duration::from_secs(30);
 
 /// One node's standing.
@@ -233,10 +233,13 @@ impl Standing {
             return self.trouble().map_or(Ok(()), Err);
         }
         for (name, connection) in &self.config.opc {
-            match timeout(TRY, connect::reach(name, connection)).await {
+            let longest = TRY + connection.connect;
+            match timeout(longest, connect::reach(name, connection)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(refusal)) => return Err(format!("the OPC UA connection {name}: {refusal}")),
-                Err(_) => return Err(format!("the OPC UA connection {name} was not open within {} s", TRY.as_secs())),
+                Err(_) => {
+                    return Err(format!("the OPC UA connection {name} was not open within {} s", longest.as_secs()));
+                }
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use opcua::types::{
 };
 
 use super::connect::Open;
+use super::limits::answered;
 use super::node::{Namespaces, Node};
 use super::{Sample, value};
 
@@ -131,13 +132,13 @@ async fn children(session: &Session, parents: &[&NodeId]) -> Result<Vec<(usize, 
         })
         .collect();
     let mut found = Vec::new();
-    let mut rest: Vec<_> = session.browse(&asked, 0, None).await?.into_iter().enumerate().collect();
+    let mut rest: Vec<_> = answered(session.browse(&asked, 0, None)).await?.into_iter().enumerate().collect();
     while let Some((parent, result)) = rest.pop() {
         for r in result.references.into_iter().flatten().filter(|r| r.node_id.server_index == 0) {
             found.push((parent, r));
         }
         if !result.continuation_point.is_null_or_empty() {
-            let more = session.browse_next(false, &[result.continuation_point]).await?;
+            let more = answered(session.browse_next(false, &[result.continuation_point])).await?;
             rest.extend(more.into_iter().map(|more| (parent, more)));
         }
     }

@@ -19,18 +19,24 @@ use opcua::types::{
 };
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::attempt::{Attempt, GRACE};
 use super::channel::{Channel, TOKEN_LIFETIME_MS};
 use super::limits::Limits;
 use super::node::UA;
 use super::pki;
 use crate::config::{OpcConnection, Security};
 
-/// From the first packet until the session is active.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// A goodbye that takes longer is not waited for.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+/// A server that was slow to open a session may be slow to close it.
+const CLOSE_LATE_WITHIN: Duration = Duration::from_secs(10);
+/// Longer than any server is silent with two publish requests in hand.
+const PUBLISH_WITHIN: Duration = Duration::from_secs(3600);
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Without an answer to a keep-alive for so long, in seconds, the connection is dead.
+const DEAD_AFTER: u32 = 10;
 /// What this client calls itself; its certificate carries it.
 pub(super) const APPLICATION_URI: &str = "urn:plant:host";
 
@@ -90,13 +96,18 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Opens a session to `config.endpoint` within 5 s (and the time that a first key pair takes).
+/// Opens a session to `config.endpoint` within `config.connect` (and the time that a first key pair takes). One that is given up is closed
+/// before this returns.
 ///
 /// # Errors
 /// What the server, the network or the certificates object to.
 pub async fn open(name: &str, config: &OpcConnection) -> Result<Open, Refusal> {
-    let client = client(name, config).await?;
-    timeout(CONNECT_WITHIN, Box::pin(dial(client, config, Channel::default()))).await.map_err(|_| silent(config))?
+    let mut attempt = Attempt::begin(name, config).await?;
+    let opened = attempt.opened().await;
+    if opened.is_err() {
+        attempt.over().await;
+    }
+    opened
 }
 
 /// Opens a secure channel to `config.endpoint` and closes it: everything that a session needs but the session, of which a PLC may have
@@ -107,7 +118,8 @@ pub async fn open(name: &str, config: &OpcConnection) -> Result<Open, Refusal> {
 pub async fn reach(name: &str, config: &OpcConnection) -> Result<(), Refusal> {
     prepare(config).await?;
     let client = client(name, config).await?;
-    timeout(CONNECT_WITHIN, Box::pin(knock(client, config))).await.map_err(|_| silent(config))?
+    let knocked = timeout(config.connect, Box::pin(knock(client, config))).await;
+    knocked.map_err(|_| Refusal::new(Pause::Short, silent(&config.endpoint, config.connect)))?
 }
 
 async fn knock(client: Client, config: &OpcConnection) -> Result<(), Refusal> {
@@ -126,9 +138,8 @@ async fn knock(client: Client, config: &OpcConnection) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn silent(config: &OpcConnection) -> Refusal {
-    let endpoint = &config.endpoint;
-    Refusal::new(Pause::Short, format!("{endpoint} did not answer within {} s", CONNECT_WITHIN.as_secs()))
+pub(super) fn silent(endpoint: &str, within: Duration) -> String {
+    format!("{endpoint} did not answer within {} s", within.as_secs_f64())
 }
 
 /// Makes this host's key pair where a secured connection has none yet. It takes seconds the first time, which no server's answer is
@@ -146,7 +157,7 @@ pub async fn prepare(config: &OpcConnection) -> Result<(), Refusal> {
     made.map_err(|reason| Refusal::new(Pause::Long, reason))
 }
 
-async fn client(name: &str, config: &OpcConnection) -> Result<Client, Refusal> {
+pub(super) async fn client(name: &str, config: &OpcConnection) -> Result<Client, Refusal> {
     let (name, config) = (name.to_owned(), config.clone());
     // Reads files, and makes a key pair the first time: seconds of work.
     let made = tokio::task::spawn_blocking(move || build(&name, &config)).await;
@@ -164,11 +175,13 @@ fn build(name: &str, config: &OpcConnection) -> Result<Client, Refusal> {
         .trust_server_certs(false)
         .session_retry_limit(0)
         .recreate_subscriptions(false)
-        .keep_alive_interval(Duration::from_secs(2))
+        .keep_alive_interval(KEEP_ALIVE)
         .max_failed_keep_alive_count(2)
-        .request_timeout(Duration::from_secs(4))
-        .publish_timeout(config.silence.max(Duration::from_secs(5)) * 2)
-        .session_timeout(20_000)
+        // Long, so that a session which a slow server makes is known, and can be closed; `answered` is for all the other requests.
+        .request_timeout(config.connect + GRACE)
+        // Never before a slow server publishes: it would answer a request that is forgotten here. Its silence is watched in any case.
+        .publish_timeout(PUBLISH_WITHIN)
+        .session_timeout(u32::try_from(GRACE.as_millis()).unwrap_or(u32::MAX))
         .channel_lifetime(TOKEN_LIFETIME_MS)
         .max_array_length(1_000_000)
         .max_message_size(64 << 20);
@@ -193,7 +206,7 @@ async fn endpoint(client: &Client, config: &OpcConnection) -> Result<EndpointDes
     Ok(endpoint)
 }
 
-async fn dial(client: Client, config: &OpcConnection, channel: Channel) -> Result<Open, Refusal> {
+pub(super) async fn dial(client: Client, config: &OpcConnection, channel: Channel) -> Result<Open, Refusal> {
     let endpoint = endpoint(&client, config).await?;
     let token = match &config.user {
         Some((user, password)) => IdentityToken::new_user_name(user, password.as_str()),
@@ -254,8 +267,18 @@ impl Open {
     /// Waits until the session ends by itself, and says why; calls `alive` at each sign of life.
     pub async fn ended(&mut self, alive: impl Fn()) -> String {
         let mut trouble = None;
+        // Counted, not measured: a process that stood still has missed no answer.
+        let mut unanswered = 0;
+        let mut seconds = interval(Duration::from_secs(1));
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                _ = seconds.tick() => {
+                    unanswered += 1;
+                    if unanswered > DEAD_AFTER {
+                        return format!("the server has not answered for {DEAD_AFTER} s");
+                    }
+                }
                 ended = &mut self.driver => {
                     let status = ended.unwrap_or(StatusCode::BadUnexpectedError);
                     return match trouble {
@@ -266,6 +289,7 @@ impl Open {
                 Some(sign) = self.signs.recv() => match sign {
                     Sign::Alive => {
                         trouble = None;
+                        unanswered = 0;
                         alive();
                     }
                     Sign::Trouble(what, status) => trouble = Some((what, status)),
@@ -280,6 +304,11 @@ impl Open {
             return;
         }
         let _ = timeout(CLOSE_WITHIN, self.session.disconnect()).await;
+    }
+
+    /// Closes a session that nobody waited for any more.
+    pub(super) async fn close_late(self) {
+        let _ = timeout(CLOSE_LATE_WITHIN, self.session.disconnect()).await;
     }
 }
 

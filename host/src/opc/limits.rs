@@ -4,9 +4,11 @@
 //! What is asked is kept within what the server says, and is halved where it answers that it was too much all the same.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use opcua::client::Session;
 use opcua::types::{DataValue, Error, ReadValueId, StatusCode, TimestampsToReturn, VariableId, Variant};
+use tokio::time::timeout;
 
 /// Monitored items in one request.
 const CREATE: usize = 1000;
@@ -14,6 +16,15 @@ const CREATE: usize = 1000;
 const READ: usize = 500;
 /// Nodes browsed in one request.
 const BROWSE: usize = 100;
+
+/// Any request but those that open a session is answered within so long, or never.
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+
+/// A request with a deadline; one that passes it is `BadTimeout`, whatever the server still does.
+pub(super) async fn answered<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let late = |_| Err(Error::new(StatusCode::BadTimeout, "the server did not answer in time"));
+    timeout(ANSWER_WITHIN, request).await.unwrap_or_else(late)
+}
 
 /// The limits of one session.
 #[derive(Debug)]
@@ -61,7 +72,7 @@ impl Limits {
         let mut rest = asked;
         while !rest.is_empty() {
             let (chunk, later) = rest.split_at(self.read.of(rest.len()));
-            match session.read(chunk, TimestampsToReturn::Both, 0.0).await {
+            match answered(session.read(chunk, TimestampsToReturn::Both, 0.0)).await {
                 Ok(read) if read.len() == chunk.len() => values.extend(read),
                 Ok(_) => return Err(Error::new(StatusCode::BadUnknownResponse, "fewer values than were asked for")),
                 Err(e) if self.read.was_too_many(chunk.len(), e.status()) => continue,
@@ -89,6 +100,11 @@ impl Most {
     /// How many to ask for now, of so many that remain; at least one.
     pub fn of(&self, remaining: usize) -> usize {
         self.0.load(Ordering::Relaxed).min(remaining).max(1)
+    }
+
+    /// So many at once took too long: half of it is the most.
+    pub fn was_too_slow(&self, asked: usize) {
+        self.lower(asked.div_ceil(2));
     }
 
     /// So many at once were too many, if the server's answer says so and fewer can be asked for: then half of it is the most.

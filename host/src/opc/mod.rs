@@ -4,9 +4,10 @@
 //! connection changes of a connection keep their order, and which says how much it coalesced or dropped.
 //!
 //! `connections` is what an instance holds; `link` is one of them; `session` keeps it alive; `connect` opens a session,
-//! over a secure `channel`; `subscription` is what one
+//! over a secure `channel`, and an `attempt` at it leaves none behind; `subscription` is what one
 //! session monitors, `limits` how much a server takes at once; `node` and `value` translate node ids and values; `browse` looks around and `guess` says what may be meant, for people; `queue` is the way out.
 
+mod attempt;
 pub mod browse;
 mod channel;
 pub mod connect;

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::attempt::Attempt;
 use super::connect::{self, Pause, Refusal};
 use super::link::{Link, Live};
 use super::subscription::Subscriptions;
@@ -28,11 +29,11 @@ const HEALTHY: Duration = Duration::from_secs(10);
 pub(super) async fn supervise(link: Arc<Link>, closed: CancellationToken) {
     let mut backoff = FIRST_PAUSE;
     loop {
-        let began = Instant::now();
         let pause = tokio::select! {
             () = closed.cancelled() => return,
-            opened = Box::pin(connect::open(&link.name, &link.config)) => match opened {
+            attempt = Box::pin(attempt(&link)) => match attempt {
                 Ok(open) => {
+                    let began = Instant::now();
                     if serve(&link, open, &closed).await.is_break() {
                         return;
                     }
@@ -41,11 +42,7 @@ pub(super) async fn supervise(link: Arc<Link>, closed: CancellationToken) {
                     }
                     Pause::Short
                 }
-                Err(Refusal { reason, pause }) => {
-                    warn!(connection = link.name, %reason, "OPC UA connection failed");
-                    link.down(reason);
-                    pause
-                }
+                Err(pause) => pause,
             }
         };
         let pause = match pause {
@@ -60,6 +57,24 @@ pub(super) async fn supervise(link: Arc<Link>, closed: CancellationToken) {
         tokio::select! {
             () = closed.cancelled() => return,
             () = sleep(jittered(pause)) => {}
+        }
+    }
+}
+
+/// One try; what it refused is said at once, and this returns when nothing is left of it on the server.
+async fn attempt(link: &Link) -> Result<connect::Open, Pause> {
+    let refused = |Refusal { reason, pause }| {
+        warn!(connection = link.name, %reason, "OPC UA connection failed");
+        link.down(reason);
+        pause
+    };
+    let mut attempt = Attempt::begin(&link.name, &link.config).await.map_err(refused)?;
+    match attempt.opened().await {
+        Ok(open) => Ok(open),
+        Err(refusal) => {
+            let pause = refused(refusal);
+            attempt.over().await;
+            Err(pause)
         }
     }
 }

@@ -28,6 +28,7 @@ use self::refused::Refused;
 use self::stream::{Arrival, Subscription};
 use super::connect::namespaces;
 use super::connections::read_values;
+use super::limits::answered;
 use super::link::{Link, Live, Wanted};
 use super::node::Node;
 use super::{OpcError, Sample};
@@ -209,7 +210,7 @@ impl Subscriptions {
             by_interval.entry(publish_ms).or_default().push((item, wanted));
         }
         // A server that is still starting may get the namespace later.
-        if without_node && let Ok(read) = namespaces(&self.live.session).await {
+        if without_node && let Ok(read) = answered(namespaces(&self.live.session)).await {
             self.live.set_namespaces(read);
         }
         // Another client may have left room since.
@@ -253,7 +254,7 @@ impl Subscriptions {
             }
             let missing = subscription.expected;
             debug!(connection = self.link.name, missing, "a publish is missing and asked for again");
-            match self.live.session.republish(subscription.id, missing).await {
+            match answered(self.live.session.republish(subscription.id, missing)).await {
                 Ok(message) => subscription.early.insert(missing, message.notification_data.unwrap_or_default()),
                 Err(_) => return false,
             };

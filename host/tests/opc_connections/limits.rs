@@ -139,3 +139,18 @@ async fn items_that_a_late_answer_leaves_behind_are_not_monitored_twice() {
     assert_eq!(server.monitored().unwrap(), [3]);
     reader.connections.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_needs_long_for_each_item_is_asked_for_fewer_at_once() {
+    let mut server = faulty(json!({"create_slow": 1}));
+    server.add_counters(6).unwrap();
+    let reader = Reader::new(server.url(), |_| {});
+    let items = subscribed(&reader, 6);
+    reader.up().await;
+    all_good(&reader, &items).await;
+    wait_until("it was tried", || reader.status().not_monitored_items == 6);
+    wait_until("each item is monitored once", || {
+        reader.status().not_monitored_items == 0 && server.monitored().unwrap() == [6]
+    });
+    reader.connections.close().await;
+}

@@ -11,6 +11,7 @@ mod clocks;
 mod limits;
 mod nodes;
 mod reader;
+mod slow;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -17,6 +17,7 @@ fn connection(endpoint: String, pki: &TempDir) -> OpcConnection {
     OpcConnection {
         endpoint,
         security: Security::None,
+        connect: Duration::from_secs(15),
         publish: Duration::from_millis(50),
         sampling: Duration::from_millis(20),
         silence: Duration::from_secs(6),

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::super::connections::read_values;
+use super::super::limits::answered;
 use super::super::link::Wanted;
 use super::super::node::Node;
 use super::Subscriptions;
@@ -119,7 +120,8 @@ impl Subscriptions {
             let size = self.live.limits.create.of(rest.len()).min(room);
             let (chunk, later) = rest.split_at(size);
             let items = chunk.iter().map(|(_, request)| request.clone()).collect();
-            match self.live.session.create_monitored_items(subscription, TimestampsToReturn::Both, items).await {
+            let creating = self.live.session.create_monitored_items(subscription, TimestampsToReturn::Both, items);
+            match answered(creating).await {
                 Ok(results) => {
                     for (request, created) in chunk.iter().zip(results) {
                         match created.result.status_code {
@@ -142,6 +144,9 @@ impl Subscriptions {
                 }
                 Err(e) if self.live.limits.create.was_too_many(size, e.status()) => continue,
                 Err(e) => {
+                    if e.status() == StatusCode::BadTimeout {
+                        self.live.limits.create.was_too_slow(size);
+                    }
                     refused.extend(rest.iter().map(|(item, _)| (*item, e.status())));
                     self.give_up(subscription, e.status()).await;
                     break;
@@ -178,7 +183,7 @@ impl Subscriptions {
             let ids: Vec<u32> = items.iter().filter_map(|item| Some(subscription.items.remove(item)?.id)).collect();
             for chunk in ids.chunks(self.live.limits.create.of(ids.len())) {
                 // A server that has forgotten them has nothing to delete; one that does not answer may still have them.
-                if let Err(e) = self.live.session.delete_monitored_items(subscription.id, chunk).await
+                if let Err(e) = answered(self.live.session.delete_monitored_items(subscription.id, chunk)).await
                     && e.status() == StatusCode::BadTimeout
                 {
                     ended.push(subscription.id);
@@ -194,7 +199,7 @@ impl Subscriptions {
     /// Deletes a subscription; one that may live on would use up publish requests unseen, so then the session ends.
     pub(super) async fn end(&mut self, subscription: u32) {
         self.open.retain(|s| s.id != subscription);
-        if let Err(e) = self.live.session.delete_subscription(subscription).await
+        if let Err(e) = answered(self.live.session.delete_subscription(subscription)).await
             && e.status() == StatusCode::BadTimeout
         {
             self.broken = Some("the server did not answer whether a subscription is deleted".to_owned());
@@ -237,25 +242,37 @@ impl Subscriptions {
         }
     }
 
+    /// Makes a subscription. Keep-alives are counted in publishing intervals: where the server has another interval than it was asked
+    /// for, the count that suits it is known only now, and the subscription is made anew with both.
     async fn subscribe(&mut self, publish_ms: u32) -> Result<u32, StatusCode> {
         let interval = Duration::from_millis(publish_ms.max(1).into());
-        let silence = self.link.config.silence;
-        let keep_alive = count(silence / 3, interval).max(1);
-        let lifetime = count(Duration::from_secs(30), interval).max(keep_alive.saturating_mul(3));
+        let (mut key, mut id) = self.make(interval).await?;
+        let revised = self.publishing(id).map_or(interval, |revised| revised.interval);
+        if counts(self.link.config.silence, revised) != counts(self.link.config.silence, interval) {
+            self.end(id).await;
+            (key, id) = self.make(revised).await?;
+        }
+        let keep_alive = self.publishing(id).map_or(Duration::ZERO, |revised| revised.keep_alive);
+        let silence = self.link.config.silence.max(keep_alive.saturating_mul(2));
+        self.open.push(Subscription::new(key, id, publish_ms, silence));
+        Ok(id)
+    }
+
+    async fn make(&mut self, interval: Duration) -> Result<(u64, u32), StatusCode> {
+        let (keep_alive, lifetime) = counts(self.link.config.silence, interval);
         self.next_key += 1;
         let key = self.next_key;
         let sink = Sink { key, out: self.sink.clone(), link: self.link.clone() };
-        let created = self
-            .live
-            .session
-            .create_subscription(interval, lifetime, keep_alive, NOTIFICATIONS_PER_PUBLISH, 0, true, sink)
-            .await;
-        let id = created.map_err(|e| e.status())?;
-        // The server may have made the intervals longer than was asked for.
-        let keep_alive = self.publishing(id).map_or(Duration::ZERO, |revised| revised.keep_alive);
-        let silence = silence.max(keep_alive.saturating_mul(2));
-        self.open.push(Subscription::new(key, id, publish_ms, silence));
-        Ok(id)
+        let making = self.live.session.create_subscription(
+            interval,
+            lifetime,
+            keep_alive,
+            NOTIFICATIONS_PER_PUBLISH,
+            0,
+            true,
+            sink,
+        );
+        Ok((key, answered(making).await.map_err(|e| e.status())?))
     }
 
     fn publishing(&self, id: u32) -> Option<Publishing> {
@@ -264,6 +281,13 @@ impl Subscriptions {
         let interval = subscription.publishing_interval();
         Some(Publishing { interval, keep_alive: interval.saturating_mul(subscription.max_keep_alive_count()) })
     }
+}
+
+/// After how many publishing intervals without news the server says that it lives, and after how many without this host it ends the
+/// subscription.
+fn counts(silence: Duration, interval: Duration) -> (u32, u32) {
+    let keep_alive = count(silence / 3, interval).max(1);
+    (keep_alive, count(Duration::from_secs(30), interval).max(keep_alive.saturating_mul(3)))
 }
 
 /// How many intervals make up a time.

@@ -8,6 +8,7 @@ pub(in crate::opc::subscription) fn link() -> Link {
     let config = OpcConnection {
         endpoint: "opc.tcp://127.0.0.1:4840".to_owned(),
         security: Security::None,
+        connect: Duration::from_secs(15),
         publish: Duration::from_millis(200),
         sampling: Duration::from_millis(100),
         silence: Duration::from_secs(6),
