@@ -26,6 +26,13 @@ pub(super) struct Channel {
     opened: Arc<AtomicBool>,
 }
 
+impl Channel {
+    /// Whether it was opened: from then on the server may have a session for us.
+    pub(super) fn was_opened(&self) -> bool {
+        self.opened.load(Ordering::Relaxed)
+    }
+}
+
 impl ConnectionSource for Channel {
     type Builder = Clocked;
 
