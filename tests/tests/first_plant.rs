@@ -116,7 +116,7 @@ fn a_server_that_wants_encryption_and_a_user_is_found_checked_and_counted() -> a
     assert!(read.output.contains(&format!("{node} = 7")), "{read:?}");
 
     let (said, before) = counting(&mut server, || good(directory, &init))?;
-    assert!(said.output.contains("1 machines, 0 tags"), "{said:?}");
+    assert!(said.output.contains("1 machine, 0 tags"), "{said:?}");
     assert!(said.output.contains("stood still") && said.output.contains("FILL01 scrap"), "{said:?}");
     assert!(said.output.contains("set LINE_PASSWORD"), "{said:?}");
     let text = std::fs::read_to_string(directory.join("plant.toml"))?;

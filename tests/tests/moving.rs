@@ -53,7 +53,10 @@ fn a_role_goes_where_people_want_it_and_the_books_are_what_was_made() -> anyhow:
     wait_until_reading(&b, "a")?;
     let refused = order.said(&["role", "move", "reader", "--to", "b"])?;
     assert!(refused.errors.contains("node b is drained"), "{refused:?}");
-    assert!(a.get("/api/status")?.to_string().contains("it is drained"));
+    // What a node says of another it has heard at most one renewal ago.
+    wait_until("it is told that b is drained", Duration::from_secs(10), || {
+        Ok(a.get("/api/status")?.to_string().contains("it is drained"))
+    })?;
     order.good(&["node", "undrain", "b"])?;
     let audited = order.good(&["audit"])?;
     let actions: Vec<&str> = audited.lines().skip(1).filter_map(|line| line.split_whitespace().nth(2)).collect();

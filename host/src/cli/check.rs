@@ -49,7 +49,7 @@ async fn modules(config: &Config, places: &Places) -> Vec<String> {
     }
 }
 
-fn counted(n: usize, one: &str, many: &str) -> String {
+pub(super) fn counted(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 

@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 
 use self::rates::{Rates, WATCHED};
 use super::arguments::Init;
+use super::check::counted;
 use super::opc::{address, beside, look};
 use crate::opc::guess::{self, Machine};
 
@@ -42,11 +43,8 @@ pub async fn run(arguments: Init) -> anyhow::Result<()> {
     }
     let counters: Vec<String> = found.iter().flat_map(counters).map(|(_, node)| node.clone()).collect();
     if !counters.is_empty() {
-        println!(
-            "Watching {} counters for {} seconds, to propose what they can do.",
-            counters.len(),
-            WATCHED.as_secs()
-        );
+        let watched = counted(counters.len(), "counter", "counters");
+        println!("Watching {watched} for {} seconds, to propose a max_rate for each.", WATCHED.as_secs());
     }
     let rates = rates::watch(&server, counters).await?;
     let taken = if arguments.yes { found } else { choice::choose(found, &rates, &mut choice::at_the_terminal())? };
@@ -82,7 +80,8 @@ fn summary(arguments: &Init, taken: &[Machine], rates: &Rates) -> String {
         .filter(|machine| machine.state.as_ref().is_some_and(|state| !state.packml))
         .map(|machine| machine.code.as_str())
         .collect();
-    let mut said = format!("Wrote {output}: {machines} machines, {tags} tags.\n");
+    let (machines, tags) = (counted(machines, "machine", "machines"), counted(tags, "tag", "tags"));
+    let mut said = format!("Wrote {output}: {machines}, {tags}.\n");
     if !still.is_empty() {
         said += &format!(
             "These stood still while they were watched, so that no max_rate could be found for them, and a jump of any size \
