@@ -47,8 +47,10 @@ fn a_holder_whose_cable_is_pulled_is_succeeded_and_the_books_are_what_was_made()
             Ok(a.instances("reader").is_ok_and(|instances| instances == 0)
                 && plant::node(&b, "a").is_ok_and(|node| node["live"] == Value::Bool(true)))
         })?;
-        let moved = host(plant.path(), &["role", "move", "reader", "--to", "a"])?;
-        assert_eq!(moved.code, Some(0), "{moved:?}");
+        // Alive is said a moment before what it can run.
+        wait_until("the reader may move there", Duration::from_secs(20), || {
+            Ok(host(plant.path(), &["role", "move", "reader", "--to", "a"])?.code == Some(0))
+        })?;
         wait_until_reading(&b, "a")?;
     }
     line.pause()?;
