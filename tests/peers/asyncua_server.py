@@ -6,6 +6,7 @@
 The control port speaks one JSON object a line, and answers each with one: {"ok": true, ...} or {"ok": false, "error": "..."}.
 
     {"do": "add",   "node": "s=FILL01.Good", "type": "UInt32", "value": 0, "name": "GoodCount", "parent": "s=FILL01"}
+    {"do": "add-namespace", "uri": "urn:late"}
     {"do": "add-object", "node": "s=FILL01", "name": "FILL01", "parent": "s=LINE"}
     {"do": "set",   "node": "s=FILL01.Good", "type": "UInt32", "value": 5, "status": 0, "source": 1700000000.5, "server": null}
     {"do": "set-many", "sets": [{...}, {...}]}
@@ -137,6 +138,8 @@ class Control:
             await self.server.write_attribute_value(node.nodeid, data_value(command))
         elif what == "add-object":
             await self.parent(command).add_object(self.id(command["node"], command), self.name(command))
+        elif what == "add-namespace":
+            self.indexes[command["uri"]] = await self.server.register_namespace(command["uri"])
         elif what == "set":
             await self.server.write_attribute_value(self.id(command["node"], command), data_value(command))
         elif what == "set-many":

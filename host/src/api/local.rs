@@ -137,6 +137,8 @@ pub struct Connection {
     pub not_monitored_items: u64,
     /// Some of those, at most 100.
     pub not_monitored: Vec<Item>,
+    /// Values of more than 1 MiB, since the instance started: they are Bad with `BadResponseTooLarge`.
+    pub too_large: u64,
 }
 
 /// An item of a connection, and what is wrong with it.

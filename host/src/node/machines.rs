@@ -74,6 +74,7 @@ pub(super) fn connections(opc: &PlantOpc) -> Vec<Connection> {
         bad: items(of.bad),
         not_monitored_items: count(of.not_monitored_items),
         not_monitored: items(of.not_monitored),
+        too_large: of.too_large,
     })
     .collect()
 }
@@ -97,14 +98,17 @@ struct Labels {
 }
 
 /// A family's name, its help, and its figure.
-type Figure = (&'static str, &'static str, fn(&ConnectionStatus) -> usize);
+type Figure = (&'static str, &'static str, fn(&ConnectionStatus) -> u64);
 
-const FIGURES: [Figure; 4] = [
-    ("opc_connected", "1 while the OPC UA connection is up", |of| usize::from(of.connected)),
-    ("opc_items", "Items that the role wants of the connection", |of| of.items),
-    ("opc_items_bad", "Items whose newest status is Bad", |of| of.bad_items),
+const FIGURES: [Figure; 5] = [
+    ("opc_connected", "1 while the OPC UA connection is up", |of| u64::from(of.connected)),
+    ("opc_items", "Items that the role wants of the connection", |of| count(of.items)),
+    ("opc_items_bad", "Items whose newest status is Bad", |of| count(of.bad_items)),
     ("opc_items_not_monitored", "Items that the server refuses to monitor: they are read every second instead", |of| {
-        of.not_monitored_items
+        count(of.not_monitored_items)
+    }),
+    ("opc_values_too_large", "Values of more than 1 MiB, which are not handed on, since the instance started", |of| {
+        of.too_large
     }),
 ];
 

@@ -37,6 +37,10 @@ const PUBLISH_WITHIN: Duration = Duration::from_secs(3600);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Without an answer to a keep-alive for so long, in seconds, the connection is dead.
 const DEAD_AFTER: u32 = 10;
+/// In bytes; the server is told, and answers `BadResponseTooLarge` instead of sending more.
+const LARGEST_MESSAGE: usize = 64 << 20;
+/// The smallest chunks that a server may send, in bytes (OPC UA Part 6, 7.1.2.3).
+const SMALLEST_CHUNK: usize = 8192;
 /// What this client calls itself; its certificate carries it.
 pub(super) const APPLICATION_URI: &str = "urn:plant:host";
 
@@ -183,8 +187,12 @@ fn build(name: &str, config: &OpcConnection) -> Result<Client, Refusal> {
         .publish_timeout(PUBLISH_WITHIN)
         .session_timeout(u32::try_from(GRACE.as_millis()).unwrap_or(u32::MAX))
         .channel_lifetime(TOKEN_LIFETIME_MS)
+        // What is longer than the library allows ends the connection, with all that is read through it: a picture may fail alone.
         .max_array_length(1_000_000)
-        .max_message_size(64 << 20);
+        .max_string_length(LARGEST_MESSAGE)
+        .max_byte_string_length(LARGEST_MESSAGE)
+        .max_message_size(LARGEST_MESSAGE)
+        .max_chunk_count(LARGEST_MESSAGE / SMALLEST_CHUNK);
     if config.security != Security::None {
         let own = pki::own(config).map_err(|reason| Refusal::new(Pause::Long, reason))?;
         builder = builder.certificate_path(own.certificate).private_key_path(own.key);

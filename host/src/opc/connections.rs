@@ -70,6 +70,8 @@ pub struct ConnectionStatus {
     pub not_monitored: Vec<(String, String)>,
     /// How many items the server does not monitor.
     pub not_monitored_items: usize,
+    /// Values that were too large to hand on; their items are Bad with `BadResponseTooLarge`.
+    pub too_large: u64,
     /// Waiting values that a newer one took the place of.
     pub coalesced: u64,
     /// Values thrown away because the instance was too slow.

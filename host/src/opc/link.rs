@@ -1,14 +1,15 @@
 //! What one connection's session task and the instance share: what is wanted of it, and how it is.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opcua::client::Session;
 use opcua::types::StatusCode;
 use tokio::sync::{Notify, watch};
+use tracing::warn;
 
 use super::connections::ConnectionStatus;
 use super::limits::Limits;
@@ -31,6 +32,9 @@ pub(super) struct Link {
     wanted: Mutex<BTreeMap<u32, Wanted>>,
     /// Items whose newest status is Bad, with that status.
     bad: Mutex<BTreeMap<u32, u32>>,
+    /// Values that were too large to hand on, and the items that had such.
+    too_large: AtomicU64,
+    large: Mutex<BTreeSet<u32>>,
     /// Items that the server does not monitor, with its reason.
     unmonitored: Mutex<BTreeMap<u32, StatusCode>>,
     /// What each item was last delivered with.
@@ -113,6 +117,8 @@ impl Link {
             changed: Notify::new(),
             wanted: Mutex::default(),
             bad: Mutex::default(),
+            too_large: AtomicU64::new(0),
+            large: Mutex::default(),
             unmonitored: Mutex::default(),
             newest: Mutex::default(),
             read: Mutex::default(),
@@ -222,6 +228,9 @@ impl Link {
         }
         let mut bad = lock(&self.bad);
         for sample in &samples {
+            if sample.status == StatusCode::BadResponseTooLarge.bits() {
+                self.say_too_large(sample.item);
+            }
             if sample.status >> 31 == 1 {
                 bad.insert(sample.item, sample.status);
             } else if !bad.is_empty() {
@@ -230,6 +239,14 @@ impl Link {
         }
         drop(bad);
         self.queue.push_samples(samples);
+    }
+
+    fn say_too_large(&self, item: u32) {
+        self.too_large.fetch_add(1, Ordering::Relaxed);
+        let first = lock(&self.large).insert(item);
+        if let Some(node) = lock(&self.wanted).get(&item).map(|wanted| wanted.node.to_string()).filter(|_| first) {
+            warn!(connection = self.name, node, "a value of more than 1 MiB is not handed on");
+        }
     }
 
     /// The session works from now on; said before the first of its samples.
@@ -257,6 +274,8 @@ impl Link {
         // The next session may have room for them.
         lock(&self.unmonitored).clear();
         lock(&self.newest).clear();
+        // The next server's clock, or the same one's after its restart, may be behind: nothing it publishes is older than it was read.
+        lock(&self.read).clear();
         let mut told = lock(&self.told);
         if let Some(told) = told.as_mut().filter(|told| !told.connected) {
             told.reason = reason;
@@ -302,6 +321,7 @@ impl Link {
             bad_items,
             not_monitored,
             not_monitored_items,
+            too_large: self.too_large.load(Ordering::Relaxed),
             coalesced: losses.coalesced,
             dropped: losses.dropped,
         }

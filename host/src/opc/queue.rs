@@ -8,8 +8,9 @@
 //! * Above it, an item that allows coalescing may lose a waiting value to a newer one of the same type that is not smaller, both of
 //!   them Good. The value a fall ended on, the value before it, and the first value are always delivered: 1000 → 0 → 1200 arrives as
 //!   three.
-//! * Above [`Bounds::limit`], items that do not allow coalescing lose their oldest waiting values, counted by connection. Above twice
-//!   that, counters do too. The newest value of an item is never lost.
+//! * Above [`Bounds::limit`], or 64 MiB, items that do not allow coalescing lose their oldest waiting values, counted by connection.
+//!   Above twice either, counters do too. The newest value of an item is never lost; each is at most 1 MiB.
+//! * A batch has at most 4 MiB, so that no guest is handed more than it can hold.
 //!
 //! A push costs O(1) (amortised), and no lock is held across an await.
 
@@ -18,7 +19,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::{ConnectionChange, DataType, Sample, Value};
+use super::{ConnectionChange, DataType, Sample, Value, value};
+
+/// From so many waiting bytes on, superseded values are dropped.
+const MOST_BYTES: usize = 64 << 20;
+/// A batch that has so many bytes is handed on.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// When the queue begins to save room.
 #[derive(Debug, Clone, Copy)]
@@ -245,8 +251,9 @@ struct State {
     entries: VecDeque<Entry>,
     /// The position of the first entry; positions only grow.
     head: u64,
-    /// Entries that are not `Gone`.
+    /// Entries that are not `Gone`, and the bytes of those that are samples.
     live: usize,
+    bytes: usize,
     items: HashMap<u32, Item>,
     links: Vec<Link>,
     names: BTreeMap<String, usize>,
@@ -289,11 +296,11 @@ impl State {
             let same_side = changed_since.is_none_or(|change| *position > change);
             coalesce && self.live >= bounds.high_water && hides_nothing && same_side
         });
+        self.bytes += size(&sample);
         let position = match replaceable {
             Some(position) => {
-                if let Some(entry) = self.at(position) {
-                    *entry = Entry::Sample(sample);
-                }
+                let before = self.at(position).map(|entry| std::mem::replace(entry, Entry::Sample(sample)));
+                self.forget(before.as_ref());
                 self.count(link, |losses| losses.coalesced += 1);
                 position
             }
@@ -313,11 +320,11 @@ impl State {
     }
 
     fn keep_within(&mut self, bounds: Bounds) {
-        while self.live > bounds.limit {
+        while self.live > bounds.limit || self.bytes > MOST_BYTES {
             let Some(position) = self.plain.pop_front() else { break };
             self.drop_at(position);
         }
-        while self.live > bounds.limit.saturating_mul(2) {
+        while self.live > bounds.limit.saturating_mul(2) || self.bytes > 2 * MOST_BYTES {
             let Some(position) = self.counters.pop_front() else { break };
             self.drop_at(position);
         }
@@ -331,10 +338,17 @@ impl State {
         let Some(entry) = self.at(position) else { return };
         let Entry::Sample(sample) = entry else { return };
         let item = sample.item;
-        *entry = Entry::Gone;
+        let dropped = std::mem::replace(entry, Entry::Gone);
+        self.forget(Some(&dropped));
         self.live -= 1;
         let link = self.items.get(&item).map(|i| i.link).unwrap_or_default();
         self.count(link, |losses| losses.dropped += 1);
+    }
+
+    fn forget(&mut self, entry: Option<&Entry>) {
+        if let Some(Entry::Sample(sample)) = entry {
+            self.bytes = self.bytes.saturating_sub(size(sample));
+        }
     }
 
     fn count(&mut self, link: usize, add: impl FnOnce(&mut Losses)) {
@@ -381,17 +395,20 @@ impl State {
 
     fn take(&mut self, max: usize) -> Option<Batch> {
         let mut samples = Vec::new();
-        while samples.len() < max {
+        let mut bytes = 0;
+        while samples.len() < max && bytes < BATCH_BYTES {
             let change_next = matches!(self.entries.front(), Some(Entry::Connection(_)));
             if change_next && !samples.is_empty() {
                 break;
             }
             let Some(entry) = self.entries.pop_front() else { break };
+            self.forget(Some(&entry));
             self.head += 1;
             match entry {
                 Entry::Gone => {}
                 Entry::Sample(sample) => {
                     self.live -= 1;
+                    bytes += size(&sample);
                     samples.push(sample);
                 }
                 Entry::Connection(change) => {
@@ -407,6 +424,11 @@ impl State {
         }
         (!samples.is_empty()).then_some(Batch::Samples(samples))
     }
+}
+
+/// How much memory a sample takes, in bytes.
+fn size(sample: &Sample) -> usize {
+    size_of::<Sample>() + value::size(&sample.value)
 }
 
 #[cfg(test)]

@@ -41,12 +41,15 @@ const LONGEST_GAP: u32 = 100;
 /// A tick that came so late was not the server's fault: this process stood still.
 const FROZEN: Duration = Duration::from_secs(2);
 
+/// Publishes that wait while the server is asked for something. One more is lost, which shows as a gap: the items are then read anew.
+const MOST_ARRIVALS: usize = 1024;
+
 /// The subscriptions of one session.
 pub(super) struct Subscriptions {
     link: Arc<Link>,
     live: Live,
-    arrivals: mpsc::UnboundedReceiver<Arrival>,
-    sink: mpsc::UnboundedSender<Arrival>,
+    arrivals: mpsc::Receiver<Arrival>,
+    sink: mpsc::Sender<Arrival>,
     open: Vec<Subscription>,
     refused: Refused,
     check: Check,
@@ -79,7 +82,7 @@ impl Reading {
 
 impl Subscriptions {
     pub(super) fn new(link: Arc<Link>, live: Live) -> Self {
-        let (sink, arrivals) = mpsc::unbounded_channel();
+        let (sink, arrivals) = mpsc::channel(MOST_ARRIVALS);
         Self {
             link,
             live,

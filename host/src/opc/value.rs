@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use opcua::types::{Array, DataValue, DateTime, Variant, VariantScalarTypeId};
+use opcua::types::{Array, DataValue, DateTime, StatusCode, Variant, VariantScalarTypeId};
 
 use super::{Sample, Value};
 
@@ -33,8 +33,36 @@ impl fmt::Display for DataType {
     }
 }
 
-/// One reading. A missing status is Good (OPC UA Part 6, 5.2.2.17); a missing value is null.
+/// The largest value that is handed on, in bytes: a guest may have 64 MiB in all, and what waits for it waits in memory.
+const LARGEST: usize = 1 << 20;
+
+/// How much memory a value takes beside its own place, in bytes.
+pub(super) fn size(value: &Value) -> usize {
+    let texts = |list: &[String]| list.iter().map(|text| text.len() + size_of::<String>()).sum();
+    match value {
+        Value::Text(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        Value::Ints(list) => size_of_val(list.as_slice()),
+        Value::Uints(list) => size_of_val(list.as_slice()),
+        Value::Reals(list) => size_of_val(list.as_slice()),
+        Value::Texts(list) => texts(list),
+        Value::Other(kind, text) => kind.len() + text.len(),
+        _ => 0,
+    }
+}
+
+/// One reading, of which a value that is too large is left out and called so; the others that came with it go on.
 pub(super) fn sample(item: u32, data: DataValue) -> Sample {
+    let mut sample = whole(item, data);
+    if size(&sample.value) > LARGEST {
+        sample.value = Value::Null;
+        sample.status = StatusCode::BadResponseTooLarge.bits();
+    }
+    sample
+}
+
+/// One reading. A missing status is Good (OPC UA Part 6, 5.2.2.17); a missing value is null.
+fn whole(item: u32, data: DataValue) -> Sample {
     Sample {
         item,
         data_type: data.value.as_ref().and_then(DataType::of),
@@ -155,7 +183,7 @@ fn nanos(time: DateTime) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use opcua::types::{ByteString, LocalizedText, StatusCode, UAString};
+    use opcua::types::{ByteString, LocalizedText, UAString};
 
     use super::*;
 
@@ -202,6 +230,22 @@ mod tests {
         let read = sample(3, data);
         assert_eq!((read.item, read.status, read.source), (3, 0, None));
         assert_eq!(read.server, Some(1_704_067_200_000_000_000));
+    }
+
+    #[test]
+    fn a_value_that_is_too_large_is_bad_and_keeps_its_times() {
+        let of = |bytes: usize| {
+            let value = Some(Variant::ByteString(ByteString::from(vec![7; bytes])));
+            sample(1, DataValue { value, source_timestamp: Some(DateTime::ymd(2024, 1, 1)), ..DataValue::null() })
+        };
+        assert_eq!(of(LARGEST).status, 0);
+        let large = of(LARGEST + 1);
+        assert_eq!((large.value, large.status), (Value::Null, StatusCode::BadResponseTooLarge.bits()));
+        assert_eq!(large.source, Some(1_704_067_200_000_000_000));
+        let reals = vec![Variant::Double(1.5); LARGEST / 8 + 1];
+        let array = Variant::from(Array::new(VariantScalarTypeId::Double, reals).unwrap());
+        let data = DataValue { value: Some(array), ..DataValue::null() };
+        assert_eq!(sample(1, data).status, StatusCode::BadResponseTooLarge.bits());
     }
 
     #[test]

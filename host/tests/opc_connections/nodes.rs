@@ -70,3 +70,36 @@ async fn an_item_that_the_server_stops_publishing_is_monitored_anew() {
     reader.until(item, Value::Uint(2)).await;
     reader.connections.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_comes_late_is_known_to_reads_too() {
+    let mut server = server();
+    let reader = Reader::new(server.url(), |_| {});
+    let items = reader.subscribe(&["nsu=urn:late;s=A"]);
+    reader.up().await;
+    assert_eq!(reader.sample(items[0]).await.status, 0x8034_0000);
+    assert_eq!(reader.connections.read(&items).await.unwrap()[0].status, 0x8034_0000);
+    server.command(&json!({"do": "add-namespace", "uri": "urn:late"})).unwrap();
+    server
+        .command(&json!({"do": "add", "namespace": "urn:late", "node": "s=A", "type": "UInt32", "value": 3}))
+        .unwrap();
+    reader.until(items[0], Value::Uint(3)).await;
+    assert_eq!(reader.connections.read(&items).await.unwrap()[0].value, Value::Uint(3));
+    reader.connections.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_that_is_too_large_fails_alone() {
+    let mut server = server();
+    server.add("s=FILL01.Good", "UInt32", json!(1)).unwrap();
+    server.add("s=Picture", "ByteString", json!("07".repeat((1 << 20) + 1))).unwrap();
+    let reader = Reader::new(server.url(), |_| {});
+    let items = reader.subscribe(&[GOOD, "nsu=urn:plant:test;s=Picture"]);
+    reader.up().await;
+    wait_until("both are there", || reader.status().bad_items == 1);
+    assert_eq!(reader.status().bad, [("nsu=urn:plant:test;s=Picture".to_owned(), "BadResponseTooLarge".to_owned())]);
+    server.set("s=FILL01.Good", "UInt32", json!(2)).unwrap();
+    reader.until(items[0], Value::Uint(2)).await;
+    assert!(reader.status().too_large > 0);
+    reader.connections.close().await;
+}

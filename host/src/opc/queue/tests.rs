@@ -163,3 +163,44 @@ async fn a_waiting_reader_is_woken_and_a_cancelled_one_loses_nothing() {
     let batch = tokio::time::timeout(Duration::from_secs(10), reader).await;
     assert!(matches!(batch, Ok(Ok(Batch::Samples(samples))) if samples == [count(1, 1)]));
 }
+
+fn large(item: u32) -> Sample {
+    sample(item, Value::Bytes(vec![7; 1 << 20]))
+}
+
+#[test]
+fn large_values_are_dropped_by_their_bytes_and_the_newest_of_an_item_never_is() {
+    let queue = EventQueue::default();
+    queue.declare("line", &[1, 2], false);
+    queue.declare("line", &[3], true);
+    queue.push_samples((0..200).map(|_| large(1)));
+    assert!(queue.waiting() < 64, "{}", queue.waiting());
+    queue.push_samples((0..100).map(|_| large(2)).chain((0..200).map(|_| large(3))));
+    assert!((64..128).contains(&queue.waiting()), "{}", queue.waiting());
+    let mut items = BTreeMap::new();
+    while let Some(Batch::Samples(samples)) = queue.try_next(10_000) {
+        assert!(samples.len() <= 4, "a batch has 4 MiB, not {} samples", samples.len());
+        samples.iter().for_each(|s| *items.entry(s.item).or_insert(0) += 1);
+    }
+    assert_eq!((items[&1], items[&2]), (1, 1), "the newest of each: {items:?}");
+    assert_eq!(queue.losses("line").dropped, 500 - items.values().sum::<u64>());
+    queue.push_samples((0..60).map(|_| large(1)));
+    assert_eq!(queue.waiting(), 60, "what was taken has made room");
+}
+
+#[test]
+fn a_value_in_the_place_of_another_takes_its_own_bytes_only() {
+    let queue = crowded(true);
+    queue.push_samples((0..1_000_000).map(|n| count(1, n)));
+    assert_eq!((queue.waiting(), queue.losses("line").dropped), (2, 0));
+    queue.declare("line", &[2], false);
+    queue.push_samples((0..60).map(|_| large(2)));
+    assert_eq!(queue.waiting(), 62);
+}
+
+#[test]
+fn small_samples_still_come_in_large_batches() {
+    let queue = EventQueue::default();
+    queue.push_samples((0..10_000).map(|n| count(1, n)));
+    assert!(matches!(queue.try_next(10_000), Some(Batch::Samples(samples)) if samples.len() == 10_000));
+}

@@ -56,16 +56,23 @@ pub(super) struct Arrival {
 /// Sees every publish response, also the empty ones that keep a subscription alive.
 pub(super) struct Sink {
     pub(super) key: u64,
-    pub(super) out: mpsc::UnboundedSender<Arrival>,
+    pub(super) out: mpsc::Sender<Arrival>,
     pub(super) link: Arc<Link>,
 }
 
 impl OnSubscriptionNotificationCore for Sink {
     fn on_subscription_notification(&mut self, message: NotificationMessage, _: MonitoredItemMap<'_>) {
+        self.pass_on(message);
+    }
+}
+
+impl Sink {
+    fn pass_on(&self, message: NotificationMessage) {
         self.link.hear();
+        let (key, sequence, at) = (self.key, message.sequence_number, Instant::now());
         let data = message.notification_data.unwrap_or_default();
-        // Nobody listens any more: the session is being closed.
-        let _ = self.out.send(Arrival { key: self.key, sequence: message.sequence_number, data, at: Instant::now() });
+        // Nobody listens any more, or too many wait: the gap is found and closed.
+        let _ = self.out.try_send(Arrival { key, sequence, data, at });
     }
 }
 

@@ -128,3 +128,44 @@ fn after_its_first_notification_an_item_may_go_back_in_time() {
     link.push(vec![Sample { source: None, ..read(1003, 0) }]);
     assert_eq!(delivered(&link), [1000, 1001, 1002, 1003]);
 }
+
+#[test]
+fn after_a_session_its_values_are_no_measure_for_the_next() {
+    let link = link();
+    link.push_read(vec![read(1000, 50)]);
+    link.down("the server restarts, and its clock begins anew".to_owned());
+    link.push(vec![read(7, 40)]);
+    assert_eq!(delivered(&link), [1000]);
+    assert!(matches!(link.queue.try_next(1), Some(Batch::Connection(_))));
+    assert_eq!(delivered(&link), [7]);
+}
+
+#[test]
+fn a_value_that_is_too_large_is_counted_and_named() {
+    let link = link();
+    for _ in 0..3 {
+        link.push(vec![Sample { value: Value::Null, status: StatusCode::BadResponseTooLarge.bits(), ..read(0, 1) }]);
+    }
+    let status = link.status(|item| format!("node {item}"));
+    assert_eq!((status.too_large, status.bad), (3, vec![("node 4".to_owned(), "BadResponseTooLarge".to_owned())]));
+}
+
+#[test]
+fn publishes_that_nobody_takes_do_not_pile_up() {
+    let (out, mut arrivals) = mpsc::channel(2);
+    let link = Arc::new(link());
+    let sink = Sink { key: 1, out, link: link.clone() };
+    for sequence in 1..=5 {
+        let change = DataChangeNotification::default();
+        let data = Some(vec![ExtensionObject::from_message(change)]);
+        let message = NotificationMessage { sequence_number: sequence, notification_data: data, ..Default::default() };
+        sink.pass_on(message);
+    }
+    let mut subscription = subscription();
+    while let Ok(arrival) = arrivals.try_recv() {
+        assert!(subscription.take(arrival, &link).is_continue());
+    }
+    assert!(subscription.take(empty(6), &link).is_continue());
+    assert!(subscription.gap_since.is_some(), "what had no room is a gap");
+    assert_eq!(subscription.expected, 3);
+}
