@@ -10,6 +10,7 @@
     created_at                                  the clock that security tokens are stamped with is so many seconds off
     token_ms                                    the longest lifetime of a security token
     session_late, activate_late                 sessions are created, activated so many seconds late
+    keep_sessions                               true: sessions outlive their connections until they are closed or time out
     publish_ms                                  the shortest publishing interval
     frozen_sampling                             true: nothing that changes is published
 """
@@ -124,6 +125,10 @@ def sessions(faults):
         return await process(self, typeid, *arguments)
 
     UaProcessor._process_message = process_message
+
+    closes = UaProcessor._should_close_session_on_transport_loss
+    UaProcessor._should_close_session_on_transport_loss = (
+        lambda self: not faults.get("keep_sessions") and closes(self))
 
 
 def frozen(faults):

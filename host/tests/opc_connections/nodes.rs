@@ -16,6 +16,8 @@ async fn a_node_that_was_deleted_and_made_again_is_read_on() {
         let items = reader.subscribe(&[GOOD, "nsu=urn:plant:test;s=FILL01.Scrap"]);
         reader.up().await;
         reader.until(items[0], Value::Uint(9)).await;
+        // The values were read before: what is looked for here is what becomes of monitored items.
+        wait_until("both are monitored", || server.monitored().unwrap() == [2]);
         server.command(&json!({"do": "remove", "node": "s=FILL01.Good"})).unwrap();
         if !at_once {
             let gone = reader.sample(items[0]).await;

@@ -24,7 +24,7 @@ async fn a_server_that_takes_eight_seconds_for_a_session_is_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_comes_too_late_is_closed_before_the_next_try() {
     for late in ["session_late", "activate_late"] {
-        let mut server = faulty(json!({late: 6}));
+        let mut server = faulty(json!({late: 6, "keep_sessions": true}));
         server.add("s=FILL01.Good", "UInt32", json!(1)).unwrap();
         let reader = Reader::new(server.url(), |config| config.connect = Duration::from_secs(2));
         reader.subscribe(&[GOOD]);
@@ -52,7 +52,7 @@ async fn a_session_that_comes_too_late_is_closed_before_the_next_try() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_ends_while_it_connects_leaves_no_session_behind() {
-    let mut server = faulty(json!({"session_late": 4}));
+    let mut server = faulty(json!({"session_late": 4, "keep_sessions": true}));
     let reader = Reader::new(server.url(), |_| {});
     reader.subscribe(&[GOOD]);
     wait_until("a session is being made", || server.count("sessions_created").unwrap() == 1);
